@@ -14,7 +14,7 @@ import pandas as pd
 
 from tare.core.files import project_root
 from tare.literature import published
-from tare.literature.audit import Here
+from tare.literature.measured_here import Here
 from tare.literature.measured_here import Conditions
 from tare.literature.published import Published
 from tare.model import tables

@@ -37,7 +37,7 @@ from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.layout import ROUNDS, SEALED, STEPS
 from tare.stats import planning
-from tare.stats.fits import VALUES_OF
+from tare.stats.fits import run_values
 from tare.stats.intervals import log_ratios_of
 
 MACHINE = "box"  # as conftest.py names it
@@ -331,7 +331,7 @@ def write_campaign(
     if checked.sampling.pilot is not None:
         pilot = own[: checked.sampling.pilot]
         decision = planning.decide(
-            log_ratios_of([VALUES_OF[checked.kind](unit) for unit in pilot], checked.launch_names),
+            log_ratios_of([run_values(unit) for unit in pilot], checked.launch_names),
             plan["sampling"],
             alpha=family_alpha(checked),
             spent_s=sum(unit.cost_s for unit in pilot),

@@ -20,7 +20,7 @@ def simple_values(monkeypatch):
     def run_values(unit):
         return {name: launch.client_user_s for name, launch in unit.launches.items() if launch.ok}
 
-    monkeypatch.setitem(fits.VALUES_OF, "rounds", run_values)
+    monkeypatch.setattr(fits, "run_values", run_values)
 
 
 def plan_of(**changes):

@@ -48,19 +48,12 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the two.
+    """One of the two, with its tables."""
 
-    Attributes:
-        name: what it is called in sentences.
-        verdicts: its table.
-        decisions: its table; None where it has none.
-        plans: of its campaigns, by workload and name; none where they are not there.
-    """
-
-    name: str
+    name: str  # in sentences
     verdicts: pd.DataFrame
     decisions: pd.DataFrame | None = None
-    plans: Mapping[Question, Plan] = field(default_factory=dict)
+    plans: Mapping[Question, Plan] = field(default_factory=dict)  # of campaigns, as far as they are there
 
     def plan_of(self, question: Question) -> Plan | None:
         """Of a campaign, or of the one that a view of training steps is of."""
@@ -184,26 +177,18 @@ def _other_row(first: Row, second: Row) -> str | None:
     """In what the cells of two rows differ that is not the machine's."""
     levels = sorted(name for name in {*first, *second} if name.startswith(LEVEL))
     for name in ("stack", "batch", *levels, "scaled"):
-        one, other = (_text(row.get(name)) for row in (first, second))
+        one, other = ("none" if pd.isna(row.get(name)) else str(row[name]) for row in (first, second))
         if one != other:
             what = "size" if name == "scaled" else name.removeprefix(LEVEL)
             return f"another {what}: {one} and {other}"
     return None
 
 
-def _text(value: Any) -> str:
-    return "none" if _is_missing(value) else str(value)
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or value != value or str(value) == "<NA>"
-
-
 def _untold(side: Side, row: Row) -> str | None:
     """Why a side's row has no interval; None where it has one."""
-    if not any(_is_missing(row[name]) for name in ("ratio", "ci_low", "ci_high")) and 0 < row["alpha"] < 1:
+    if not any(pd.isna(row[name]) for name in ("ratio", "ci_low", "ci_high")) and 0 < row["alpha"] < 1:
         return None
-    why = "" if _is_missing(row["reason"]) else f": {row['reason']}"
+    why = "" if pd.isna(row["reason"]) else f": {row['reason']}"
     return f"{side.name} has no interval{why}"
 
 

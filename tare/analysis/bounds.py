@@ -6,13 +6,11 @@ end on its side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from tare.model.journals.sealed import SealedCampaign
-from tare.model.records.campaigns import Unit
-from tare.model.records.launches import LaunchRecord
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL, alone_of, read_role
 from tare.stats.intervals import Interval, judge, share_interval
@@ -39,14 +37,10 @@ def sides(env: str, reference: str) -> tuple[list[str], list[str]]:
 
 def stopped_runs(campaign: SealedCampaign) -> Stopped:
     """Units that count in which a launch was stopped at its time limit."""
-    return _by_launch(campaign.counted, lambda launch: launch.status == TIMEOUT)
-
-
-def _by_launch(units: Iterable[Unit], what: Callable[[LaunchRecord], bool]) -> Stopped:
     found: dict[str, set[int]] = {}
-    for unit in units:
+    for unit in campaign.counted:
         for name, launch in unit.launches.items():
-            if what(launch):
+            if launch.status == TIMEOUT:
                 found.setdefault(name, set()).add(unit.unit)
     return {name: frozenset(numbers) for name, numbers in found.items()}
 
@@ -83,18 +77,15 @@ class Ends:
         return mean is not None and bool((self.at_least and mean < 0) or (self.at_most and mean > 0))
 
 
-def ends_of(stopped: Stopped, env: str, reference: str, units: Iterable[int] | None = None) -> Ends:
+def ends_of(stopped: Stopped, env: str, reference: str, units: Iterable[int]) -> Ends:
     """Which ends of a comparison are known, where these launches were stopped.
 
-    `stopped`: launches, by unit. `env`, `reference`: what is compared. `units`: those that the comparison has; None
-    for all.
+    `stopped`: launches, by unit. `env`, `reference`: what is compared. `units`: those that the comparison has.
     """
+    own = frozenset(units)
     above, below = (
-        frozenset[int]().union(*(stopped.get(name, ()) for name in names)) for names in sides(env, reference)
+        own & frozenset[int]().union(*(stopped.get(name, ()) for name in names)) for names in sides(env, reference)
     )
-    if units is not None:
-        own = frozenset(units)
-        above, below = above & own, below & own
     return Ends(at_least=len(above - below), at_most=len(below - above), silent=above & below)
 
 

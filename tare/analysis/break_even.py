@@ -36,8 +36,7 @@ def built(
 ) -> Iterator[Built]:
     """Every contained environment whose image has seconds, and an interval of whole runs of a workload.
 
-    `costs`, `verdicts`, `metrics`: the tables. `workload`: whose whole runs. `stack`: whose images; that of the
-    workload's whole runs where it is not given.
+    `stack`: whose images; None for that of the workload's whole runs.
     """
     if stack is None:
         stack = next(iter(of_rounds(metrics, workload)["stack"]), "")

@@ -150,10 +150,9 @@ def arm_verdicts(table: pd.DataFrame, workload: str, campaign: str) -> pd.DataFr
 def weighed(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
     """What environments, settings and other stacks move on the host, farthest first, as rows of the verdict table.
 
-    `verdicts`: the whole table. `workload`: its name. Returns headline rows against the host, and levels against
-    the headline's on the host, with `group`, `level` (of a setting or stack, as `factor=level`), `size` and `rank`.
-    `size` is the distance of the ratio's logarithm from zero, NaN where there is no ratio; rows of one metric stand
-    together and are ranked together.
+    Returns headline rows against the host, and levels against the headline's on the host, with `group`, `level` (of
+    a setting or stack, as `factor=level`), `size` and `rank`. `size` is the distance of the ratio's logarithm from
+    zero, NaN where there is no ratio; rows of one metric stand together and are ranked together.
     """
     headline = joint(verdicts)
     own = (headline["workload"] == workload) & (headline["reference"] == HOST)

@@ -28,8 +28,7 @@ def matters(found: CopiesRecord) -> bool:
 def between_copies(found: CopiesRecord | None, campaign: SealedCampaign) -> Spread | None:
     """The standard deviation between copies, in the log of a step, of a campaign that it counts for; else None.
 
-    `found`: as measured on this machine; None where it was not. `campaign`: of steps, with the stack whose copies
-    were measured; of any other nothing is known.
+    `campaign`: of steps, with the stack whose copies were measured; of any other nothing is known.
     """
     plan = campaign.plan
     if found is None or not matters(found) or campaign.kind != "steps":

@@ -112,11 +112,6 @@ class Decision:
         """Both ends of the interval; None where one is missing."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether nobody can tell yet."""
-        return self.verdict == INCONCLUSIVE
-
     def row(self) -> dict[str, Any]:
         """Its row of the table `decisions`."""
         ends = {
@@ -172,24 +167,22 @@ def decide(
 ) -> list[Decision]:
     """Every decision of a study, workload by workload.
 
-    `made`: its tables by name: metrics, verdicts, job_length, kernels, fingerprints. `confidence`: that it asks
-    for. `fewest`: units before anything is told apart, by workload and kind of its headline campaigns.
+    `made`: its tables by name: metrics, verdicts, job_length, kernels, fingerprints. `fewest`: units before
+    anything is told apart, by workload and kind of its headline campaigns.
     """
     verdicts = made["verdicts"]
     found: list[Decision] = []
     for workload in dict.fromkeys(verdicts["workload"]):
         own = {kind: count for (name, kind), count in fewest.items() if name == workload}
         compared = compared_rows(verdicts, made["metrics"], workload)
-        found += with_changes(with_reasons(compared, Case(workload, made, confidence, own)))
+        case = Case(workload, made, confidence, own)
+        found += with_changes([replace(one, reason=_reason(one, case)) for one in compared])
         found += _jobs(made["job_length"], workload)
     return found
 
 
 def compared_rows(verdicts: pd.DataFrame, metrics: pd.DataFrame, workload: str) -> list[Decision]:
-    """The comparisons of a workload on what each kind of campaign answers, ranked and weighed; no reasons yet.
-
-    `verdicts`, `metrics`: the tables. `workload`: its name.
-    """
+    """The comparisons of a workload on what each kind of campaign answers, ranked and weighed; no reasons yet."""
     own = verdicts[(verdicts["workload"] == workload) & verdicts["metric"].isin(METRIC_OF.values())]
     chosen = own["metric"] == own["campaign"].map(lambda name: METRIC_OF.get(kind_of(name)))
     medians = _medians(metrics, workload)
@@ -255,11 +248,6 @@ def size_of(one: Decision) -> tuple[float, float] | None:
     low, high = (math.log(end) for end in one.told)
     least = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
     return least, max(abs(low), abs(high))
-
-
-def with_reasons(found: Sequence[Decision], case: Case) -> list[Decision]:
-    """The same rows, each with what its difference is put down to."""
-    return [replace(one, reason=_reason(one, case)) for one in found]
 
 
 def _reason(one: Decision, case: Case) -> Reason:
@@ -373,7 +361,7 @@ def _of_job(own: pd.DataFrame, length_s: float) -> Reason:
 
 
 def _or_none(value: Any) -> Any:
-    return None if value is None or pd.isna(value) else value
+    return None if pd.isna(value) else value
 
 
 def _ends(row: Mapping[str, Any], name: str) -> tuple[float, float] | None:

@@ -43,14 +43,12 @@ def build(
 ) -> dict[str, pd.DataFrame]:
     """All tables by name.
 
-    `campaigns`: sealed.json of each. `profiles`: profile.json of each profiled launch. `margins`: the study's,
-    where they are known: campaigns that were planned with others are refused. `witnesses`: who holds the hash of a
-    study's stamp beside the stamp itself. `copies`: how much copies of the files differ, where this machine has
-    measured it. `pipelines`: pipeline.json of each workload whose input was measured alone. `stack_profiles`:
-    profile.json of each profiled launch in another stack: a table of their own. `jobs`: processes; from two on the
-    profiled launches, whose traces are long, are read beside the campaigns. Raises IntegrityError: a record was
-    changed after it was sealed, or is cut short; a ledger was edited. UserError: records that must not be mixed,
-    each named; a profile that does not lie under its own workload.
+    Of records their paths. `margins`: the study's, where they are known: campaigns that were planned with others
+    are refused. `copies`: where this machine has measured how much copies of the files differ. `stack_profiles`: of
+    other stacks, a table of their own. `jobs`: processes; from two on the profiled launches, whose traces are long,
+    are read beside the campaigns. Raises IntegrityError: a record was changed after it was sealed, or is cut short;
+    a ledger was edited. UserError: records that must not be mixed, each named; a profile that does not lie under
+    its own workload.
     """
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in tables.SCHEMAS}
     read = [_campaign(sealed) for sealed in campaigns]

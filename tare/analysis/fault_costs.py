@@ -50,10 +50,7 @@ SOURCES = {"measured": REPLICATES, "modelled": f"{REPLICATES}, fault_cost_s"}
 
 
 def fault_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
-    """Rows of the table `fault_costs`.
-
-    `found`: the campaigns of a study; the views of one campaign at the two levels go together.
-    """
+    """Rows of the table `fault_costs`, of a study: the views of one campaign at the two levels go together."""
     levels: dict[Path, dict[str, Measured]] = {}
     for one in found:
         campaign = one.campaign

@@ -69,12 +69,7 @@ class Forms:
 
 
 def read_forms(folder: Path, stack: str, environments: Sequence[str], naive: Path | None = None) -> Forms:
-    """The records of a stack below `folder`.
-
-    `folder`: of the image records of all stacks. `stack`: its name. `environments`: those whose forms are counted.
-    `naive`: record of the naive images of the same stack, where the study has them. Raises UserError: records of
-    environments are missing.
-    """
+    """The records of a stack, from a folder of all stacks. Raises UserError: an environment has none."""
     paths = {env: folder / stack / f"{env}.json" for env in environments}
     require(paths.values())
     found = {env: read(ImageRecord, path) for env, path in paths.items()}

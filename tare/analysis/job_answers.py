@@ -13,7 +13,6 @@ import pandas as pd
 
 from tare.analysis.choice import ENVIRONMENT, METRIC_OF, PRIMARY, joint
 from tare.analysis.decisions import Change, Decision
-from tare.analysis.job_length import LIMIT
 from tare.analysis.why.reasons import NOTHING, Reason
 from tare.model.studies.layout import arm_of
 
@@ -28,9 +27,8 @@ class JobAnswer:
     env: str
     once_s: Ends | None  # seconds more at start and exit, once per job
     step: Ends | None  # share of a step more
-    # shortest and longest length, in seconds of steps on the host, from which a job costs less than `limit` more
+    # shortest and longest length, in seconds of steps on the host, from which on a job costs less than 1% more
     little_from_s: Ends | None
-    limit: float = LIMIT
     # `run`, `each`: what the differences of whole runs and of steps are put down to
     run: Reason = NOTHING
     each: Reason = NOTHING

@@ -39,8 +39,7 @@ MODEL = "fixed_s, step_share, host_fixed_s"
 def cost_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
     """Rows of the table `job_length`, of every headline of whole runs of Tare's own networks.
 
-    `found`: the campaigns of a study; a headline of rounds goes with its steps of the same workload and
-    environments.
+    A headline of rounds goes with its steps of the same workload and environments.
     """
     steps = {_question(one): one for one in found if is_headline(one.campaign.name, "steps")}
     return [

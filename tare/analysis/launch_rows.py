@@ -63,10 +63,10 @@ ANSWERS = {
 }
 
 
-def failure(launch: LaunchRecord, otherwise: str = "") -> str:
+def failure(launch: LaunchRecord) -> str:
     """Why a launch has no numbers; of a group, also each member's reason."""
     members = [f"rank {one.rank}: {one.reason}" for one in launch.instances if one.status != "ok" and one.reason]
-    return f"{launch.status}: {'; '.join([launch.reason or otherwise, *members])}"
+    return f"{launch.status}: {'; '.join([launch.reason or "", *members])}"
 
 
 def profiler_of(launch: LaunchRecord) -> str:
@@ -324,8 +324,7 @@ def _runtime_cpu(launch: LaunchRecord) -> Row:
 def step_rows(launch: LaunchRecord, level: str, step_s: float) -> list[Row]:
     """Metrics of the training steps that a whole run measured at a level of the allocator.
 
-    `launch`: its record, with replicates at this level. `level`: of the allocator. `step_s`: from the round's fit
-    (`tare.stats.fits.step_values`).
+    `step_s`: from the round's fit (`tare.stats.fits.step_values`).
     """
     own = replicates_at(launch, level)
     steps = [seconds for one in own for seconds in one.seconds]

@@ -35,11 +35,8 @@ def compared(
 ) -> list[Row]:
     """Rows of the table `machines`, question by question.
 
-    Args:
-        found: by machine the decisions of its own results.
-        kinds: by machine the kind that it is of; machines of one kind are meant to be equal.
-        hosts: by machine its host name; None where it is not known.
-        confidence: of the rows of kinds; each by itself.
+    By machine: `found`, the decisions of its own results; `kinds`, of which equal machines have the same; `hosts`,
+    host names. `confidence`: of the rows of kinds; each by itself.
     """
     twice = {
         kind: _twice([hosts[machine] for machine in found if kinds[machine] == kind]) for kind in kinds.values()
@@ -110,7 +107,7 @@ def _together(
     return {
         **row,
         **{"kind": MEASURED, "margin": margin, "verdict": _verdict(both.mean, found, margin or 0.0)},
-        **_ratios(both.mean).columns("ratio", "ci_low", "ci_high"),
+        **both.mean.mapped(math.exp).columns("ratio", "ci_low", "ci_high"),
         # a standard deviation of logarithms, near zero that of the ratio itself
         **both.spread.columns("between_sd", "between_low", "between_high"),
         **{"further_low": _exp(further[0]), "further_high": _exp(further[1])},
@@ -130,10 +127,6 @@ def _effect(one: Decision) -> tuple[float, float] | None:
         return None
     half = math.log(one.told[1] / one.told[0]) / 2
     return (math.log(one.ratio), half / t_quantile(one.alpha, one.n - 1)) if half > 0 else None
-
-
-def _ratios(found: Interval) -> Interval:
-    return found.mapped(math.exp)
 
 
 def _exp(value: float | None) -> float | None:

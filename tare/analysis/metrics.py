@@ -157,10 +157,7 @@ def identify(plan: Plan, campaign: str, env: str, batch: int | None) -> Row:
 
 
 def identity_of(metrics: pd.DataFrame) -> Row:
-    """What rows of a campaign have in common, of its launches at its own levels.
-
-    `metrics`: rows of one campaign.
-    """
+    """What rows of one campaign have in common, of its launches at its own levels."""
     own = metrics[metrics["launch_role"] != "headline"]
     first = (own if len(own) else metrics).iloc[0]
     return dict(first[[*IDENTITY, *columns_of_levels(metrics.columns)]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -221,10 +221,11 @@ class ProfileRows:
 
     def _usage(self) -> list[Row]:
         busy = [row["cpu_percent"] for row in self.sample_rows() if row["cpu_percent"] is not None]
+        mean = statistics.fmean(busy) if busy else None
         peak = self.record.seen_inside().memory.peak_rss_bytes
         return [
             measured("peak_rss_bytes", peak, "B", "getrusage"),
-            measured("cpu_percent_mean", _mean(busy), "%", "sampler", "fewer than two samples"),
+            measured("cpu_percent_mean", mean, "%", "sampler", "fewer than two samples"),
             *(self._total(name, of, unit, key) for name, (of, unit, key) in TOTALS.items()),
             *self._rates(),
             *self._sampling_cost(),
@@ -377,10 +378,6 @@ class ProfileRows:
 
 def _sum(rows: Iterable[Count] | None, key: str) -> float | None:
     return None if rows is None else sum(getattr(row, key) for row in rows)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
 
 
 def _rate(before: Sample | None, sample: Sample, total: str, factor: float) -> float | None:

@@ -25,10 +25,9 @@ COUNTS = ("step_page_faults", "step_preemptions")
 
 
 def count_rows(campaign: SealedCampaign, metrics: pd.DataFrame, share: float = 1.0) -> list[dict[str, Any]]:
-    """Rows of the table `counts` for a view of training steps; none of any other.
+    """Rows of the table `counts` for a view of training steps, whose metric rows these are; none of any other.
 
-    `campaign`: its environments and confidence. `metrics`: metric rows of this campaign alone. `share`: of alpha
-    that it may spend.
+    `share`: of alpha that it may spend.
     """
     environments = compared(campaign.plan)
     if campaign.kind != "steps" or not environments:

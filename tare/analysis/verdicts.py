@@ -153,10 +153,9 @@ def estimates_of(
     pilot: Sequence[int],
     design: str | None = None,
 ) -> dict[tuple[str, str], Estimate]:
-    """What the deciding intervals of several comparisons of a campaign rest on.
+    """As `estimate_of`, of several comparisons of a campaign, by environment and reference.
 
-    `campaign`: whose units they are. `pairs`: by environment and reference, as `contrasts`. `pilot`: numbers of the
-    units that the decision was taken on. `design`: None for the campaign's own.
+    `design`: None for the campaign's own.
     """
     design = design or design_of(campaign)
     sliced = {key: is_sliced(campaign, key[0]) for key in pairs}

@@ -26,7 +26,7 @@ from tare.model.records.campaigns import Decision, Machine, Plan, Sealed, Unit
 from tare.model.registry import HOST, SINGLE
 from tare.model.roles import CONTROL
 from tare.model.schema import as_json, parse
-from tare.stats.intervals import log_ratios_of
+from tare.stats.fits import decisive_ratios
 from tare.stats.planning import decide
 
 DEADLINE = "TARE_DEADLINE"
@@ -256,11 +256,7 @@ def pilot_is_whole(plan: Plan, done: Sequence[Unit], shares: int) -> bool:
 def _decide(folder: Path, design: Design, plan: Plan, done: Sequence[Unit], shares: int) -> Decision:
     """How many units, from the pilot alone; where an environment is in one unit of `shares`, that many for each."""
     pilot, sampling = measured.counted(done), plan.sampling
-    # launches that are not sliced vary far more, and have no say where others are
-    own, together = measured.in_slices(plan, done)
-    ratios = log_ratios_of(
-        [design.values(unit) for unit in together or pilot], own if together else plan.launch_names
-    )
+    ratios = decisive_ratios(plan, done, design.values)
     # where several units are a share, the second host is in each of them
     ratios = {name: values[: sampling.pilot] for name, values in ratios.items()}
     found = decide(

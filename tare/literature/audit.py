@@ -18,17 +18,11 @@ from tare.literature.published import Published
 from tare.model import tables
 from tare.model.studies import papers
 
-__all__ = ["Here", "computed", "judge"]
-
 CLAIM = "claim"  # the check of what a study's own data say of a claim: of the table `claims`, not of this one
 
 
 def computed(paper: str) -> pd.DataFrame:
-    """The findings that were computed of one study.
-
-    Raises:
-        UserError, IntegrityError: as tare.model.studies.papers.refuse_stale.
-    """
+    """The findings that were computed of one study. Raises errors as tare.model.studies.papers.refuse_stale."""
     table = tables.read("findings", papers.refuse_stale())
     return table[table["paper"] == paper]
 

@@ -21,7 +21,7 @@ import pandas as pd
 from tare.analysis.choice import compared as compared_rows
 from tare.literature import match, pair_claims
 from tare.literature.answers import NOTHING, OTHER, Answer, decide, opened, sentence
-from tare.literature.audit import CLAIM, Here, computed
+from tare.literature.audit import CLAIM, computed
 from tare.literature.contrasts import (
     FEWEST_TO_SETTLE,
     INSIDE,
@@ -38,7 +38,7 @@ from tare.literature.finding import amount, listed, words
 from tare.literature.level_claims import FEWEST as FEWEST_OF_LEVELS
 from tare.literature.level_claims import faster
 from tare.literature.match import Compared
-from tare.literature.measured_here import no_scenario, of_reference, why_absent
+from tare.literature.measured_here import Here, no_scenario, of_reference, why_absent
 from tare.literature.order_claims import ordered
 from tare.literature.published import Published, load
 from tare.literature.published_file import AT_LEAST, BOUNDED, FASTER, OF_TWO, Claim
@@ -91,8 +91,7 @@ def judge_claims(published: Published, here: Here) -> pd.DataFrame:
 def write_of_device(folder: Path, made: Path) -> int:
     """Judge what papers claim of a device by another machine's reference campaign; writes and counts `claims.csv`.
 
-    Raises:
-        UserError, IntegrityError: a table, a record or a paper can't be read.
+    Raises UserError or IntegrityError: a table, a record or a paper can't be read.
     """
     here, judged = of_reference(folder, made), [tables.make("claims", [])]
     for paper in papers.paper_names(papers.folder()):
@@ -111,8 +110,7 @@ def write_of_device(folder: Path, made: Path) -> int:
 def beyond(published: Published, study: Study) -> list[str]:
     """Claims that a study can't settle whatever it measures, or of which it can only say that they fail.
 
-    Returns:
-        A line for each claim of something that the study trains: which, and why.
+    Returns a line for each claim of something that the study trains: which, and why.
     """
     assert published.measured_with is not None or not published.claims
     lines = []

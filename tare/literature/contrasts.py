@@ -52,32 +52,23 @@ HEADLINE = At()
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """An environment by another in one metric, with its interval.
-
-    Attributes:
-        against: the environment below the line.
-        low, high: None where there are too few units for an interval.
-        margin: relative, alike to both sides on a log scale.
-        more: units that would settle it, where that is known.
-        open: whether the verdict that this is from says that nothing can be told.
-        limited: whether that verdict has a reason beside its interval, such as launches that were stopped.
-        paired: whether it is a contrast of its own, for an order, and not a verdict beside a margin.
-        but_for_stalls: whether the verdict that this is from holds of the typical time alone.
-    """
+    """An environment by another in one metric, with its interval, where there are units enough for one."""
 
     env: str
-    against: str = HOST
+    against: str = HOST  # the environment below the line
     metric: str
     ratio: float | None
     low: float | None
     high: float | None
-    margin: float
+    margin: float  # relative, alike to both sides on a log scale
     units: int
-    more: int | None = None
+    more: int | None = None  # units that would settle it, where that is known
+    # of the verdict that this is from: whether it says that nothing can be told; whether it has a reason beside its
+    # interval, such as launches that were stopped; whether it holds of the typical time alone
     open: bool = False
     limited: bool = False
-    paired: bool = False
     but_for_stalls: bool = False
+    paired: bool = False  # whether it is a contrast of its own, for an order, and not a verdict beside a margin
 
     @property
     def span(self) -> tuple[float, float] | None:
@@ -243,17 +234,13 @@ def _margin(judged: pd.DataFrame) -> float:
 
 
 def _of_verdict(row: Any) -> Ratio:
-    numbers = {name: _given(getattr(row, name)) for name in ("ratio", "ci_low", "ci_high")}
+    ratio, low, high = (None if pd.isna(one) else float(one) for one in (row.ratio, row.ci_low, row.ci_high))
     return Ratio(
-        env=row.launch, metric=row.metric, ratio=numbers["ratio"], low=numbers["ci_low"], high=numbers["ci_high"],
+        env=row.launch, metric=row.metric, ratio=ratio, low=low, high=high,
         margin=float(row.margin), units=int(row.n_units),
         more=None if pd.isna(row.more_units) else int(row.more_units), open=row.verdict.startswith("inconclusive"),
         but_for_stalls=row.verdict.endswith(BUT_FOR_STALLS), limited=pd.notna(row.reason),
     )  # fmt: skip
-
-
-def _given(value: float) -> float | None:
-    return None if pd.isna(value) else float(value)
 
 
 def _others(values: pd.DataFrame) -> list[str]:

@@ -23,7 +23,7 @@ from tare.literature.published_file import Claim, Part
 from tare.literature.vocabulary import RATES, kind_of
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL, reference_of
-from tare.stats.intervals import Interval, t_quantile
+from tare.stats.intervals import Interval, satterthwaite, t_quantile
 from tare.stats.slopes import quotient_of_sums
 
 Weighed = list[tuple[float, pd.Series]]  # log-ratios to a common reference, each with the sign that it counts with
@@ -146,12 +146,11 @@ def part_of(part: Part, claim: Claim, here: Measured) -> Speed | None:
 
 def speed_of(weighed: Weighed, alpha: float) -> Speed:
     """The speed that a sum of mean log-ratios of independent campaigns says, by Welch and Satterthwaite."""
-    parts = [values.var(ddof=1) / len(values) for _, values in weighed]
-    error = sum(parts)
-    squares = sum(part**2 / (len(values) - 1) for part, (_, values) in zip(parts, weighed, strict=True))
-    degrees = error**2 / squares if squares else float(sum(len(values) - 1 for _, values in weighed))
+    variance, degrees = satterthwaite(
+        [(values.var(ddof=1) / len(values), len(values) - 1) for _, values in weighed]
+    )
     middle = sum(sign * values.mean() for sign, values in weighed)
-    half = t_quantile(alpha, degrees) * math.sqrt(error)
+    half = t_quantile(alpha, degrees) * math.sqrt(variance)
     ratio, low, high = (math.exp(middle + side * half) for side in (0, -1, 1))
     return Speed(ratio=ratio, low=low, high=high, counts=tuple(len(values) for _, values in weighed))
 

@@ -169,9 +169,7 @@ def no_scenario(metrics: pd.DataFrame, scenario: str) -> str | None:
 def gather(results: Path, shared: Path) -> Here:
     """Read what an audit needs: a study's tables and its machine's record, and what studies share.
 
-    Raises:
-        UserError: a table is missing.
-        IntegrityError: a table or a record is not what was written.
+    Raises UserError: a table is missing. IntegrityError: a table or a record is not what was written.
     """
     folder = results / "tables"
     kernels, costs = (
@@ -188,8 +186,7 @@ def gather(results: Path, shared: Path) -> Here:
 def of_reference(folder: Path, made: Path) -> Here:
     """What another machine measured, from its reference campaign as recorded, and the tables made of it.
 
-    Raises:
-        UserError, IntegrityError: as `gather`.
+    Raises errors as `gather`.
     """
     metrics = tables.read("metrics", made / "metrics.parquet")
     return _read(made, metrics, folder / layout.MACHINE_FILE, references.probes_folder(folder), folder)
@@ -210,8 +207,7 @@ def _read(folder: Path, metrics: pd.DataFrame, machine: Path, probes: Path, shar
 def measured_with(metrics: pd.DataFrame, shared: Path, machine: MachineRecord) -> dict[str, Conditions]:
     """What each workload was measured with, from the facts of its profiled launch on the host.
 
-    Raises:
-        IntegrityError: a profile is not what was written.
+    Raises IntegrityError: a profile is not what was written.
     """
     found = {}
     cells = metrics[["study", "machine", "workload"]].drop_duplicates()

@@ -43,8 +43,7 @@ def beside(
 ) -> list[dict[str, Any]]:
     """Every published number of one workload in one environment that the log has too.
 
-    Raises:
-        UserError: the study has no such workload or environment.
+    Raises UserError: the study has no such workload or environment.
     """
     _refuse_unknown(published, workload, env)
     found = []

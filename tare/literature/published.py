@@ -46,39 +46,27 @@ LOG_COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
-    """One number or name that a study states, and where: a section, a table, a figure or a file.
-
-    Attributes:
-        quantity: the number; None where it is a name.
-        upper: end of a range whose beginning is `quantity`.
-        error: how far a digitised number may be off, in base units.
-        labels: what it belongs to: workload, env, model, scenario, relation, …
-        restates: the entry that it says again; None where it says something new.
-    """
+    """One number or name that a study states, and where: a section, a table, a figure or a file."""
 
     id: str
     where: str
     kind: str
-    quantity: Quantity | None
-    upper: Quantity | None
-    error: float | None
+    quantity: Quantity | None  # None where it is a name
+    upper: Quantity | None  # end of a range whose beginning is `quantity`
+    error: float | None  # how far a digitised number may be off, in base units
     names: tuple[str, ...]
-    labels: Mapping[str, Any]
-    restates: str | None = None
+    labels: Mapping[str, Any]  # what it belongs to: workload, env, model, scenario, relation, …
+    restates: str | None = None  # the entry that it says again
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Published:
     """One published study: its file, with its numbers in base units.
 
-    Attributes:
-        text, facts, settings: what its text says, what its files show, what it was run with.
-        tables: by name, its rows; `table_files`, as the file has them.
-        names: what it calls environments, by ours.
-        figures: one row per value: FIGURE_COLUMNS; `error` is how far a digitised value may be off, None
-            for a label; `spread` and `runs`: standard deviation between the runs that a value is the mean of, and
-            their number, None where there was one.
-        logs: one row per number of a log: LOG_COLUMNS; `rounding` is half a unit of the last printed digit.
+    `figures` has FIGURE_COLUMNS, a row for each value: `error` is how far a digitised value may be off, None for a
+    label; `spread` and `runs`: standard deviation between the runs that a value is the mean of, and their number,
+    None where there was one. `logs` has LOG_COLUMNS, a row for each number: `rounding` is half a unit of the last
+    printed digit.
     """
 
     paper: str
@@ -86,11 +74,11 @@ class Published:
     provenance: str
     workloads: tuple[str, ...]
     text: tuple[Fact, ...]
-    facts: tuple[Fact, ...]
-    settings: tuple[Fact, ...]
-    tables: Mapping[str, tuple[Fact, ...]]
+    facts: tuple[Fact, ...]  # what its files show
+    settings: tuple[Fact, ...]  # what it was run with
+    tables: Mapping[str, tuple[Fact, ...]]  # rows by name
     table_files: Mapping[str, Table]
-    names: Mapping[str, str]
+    names: Mapping[str, str]  # what it calls environments, by ours
     plots: tuple[Group, ...]
     claims: tuple[Claim, ...]
     measured_with: MeasuredWith | None
@@ -110,11 +98,7 @@ class Published:
         return tuple(plot for group in self.plots for plot in group.figures)
 
     def plot(self, figure: str) -> Plot:
-        """How a figure is drawn, by its number.
-
-        Raises:
-            UserError: it has no such figure.
-        """
+        """How a figure is drawn, by its number. Raises UserError: it has no such figure."""
         for plot in self.plotted:
             if plot.figure == figure:
                 return plot
@@ -127,11 +111,7 @@ class Published:
         return [fact for fact in own if all(fact.labels.get(key) == value for key, value in wanted)]
 
     def fact(self, name: str, **labels: str) -> Fact:
-        """The first fact of this id with these labels, from text, files, settings.
-
-        Raises:
-            UserError: there is none.
-        """
+        """The first of `facts_of`. Raises UserError: there is none."""
         if found := self.facts_of(name, **labels):
             return found[0]
         known = {fact.id for fact in (*self.text, *self.facts, *self.settings)}
@@ -154,9 +134,8 @@ class Published:
 def load(paper: str, folder: Path | None = None) -> Published:
     """One study by its name, such as `nyu2022`, from config/published or another folder.
 
-    Raises:
-        UserError: no such study; a key missing, unknown or twice; a number without its unit, with an unknown unit
-            or with one of another kind; an unknown workload. Each message names file and key.
+    Raises UserError: no such study; a key missing, unknown or twice; a number without its unit, with an unknown
+    unit or with one of another kind; an unknown workload. Each message names file and key.
     """
     folder = folder or papers.folder()
     known = papers.paper_names(folder)

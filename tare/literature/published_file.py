@@ -582,11 +582,7 @@ def _refuse(what: str, name: str, known: Collection[str], where: str = "") -> No
 
 
 def read_paper(path: Path) -> Paper:
-    """Content of one study's file, checked.
-
-    Raises:
-        UserError: unreadable, not YAML, or not what the types ask for; the message names file and key.
-    """
+    """Content of one study's file, checked. Raises UserError with file and key: it is not what types ask for."""
     content = _checked(read_words(path, "the published study"), str(path))
     if content.paper != path.stem:
         raise UserError(f"{path}: paper: {content.paper!r} must be the file's name, {path.stem!r}")

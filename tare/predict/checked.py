@@ -24,20 +24,13 @@ ALPHA = 0.05  # of all intervals together
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """A candidate as predicted and as measured.
+    """A candidate as predicted and as measured."""
 
-    Attributes:
-        name: of the candidate; CONTROL for the second reference.
-        predicted: elapsed time; None where it could not be predicted.
-        measured_s: the same, from mean times of launches; rest_s: of data, model and first step, which come on top.
-        ratio, low, high: of its elapsed time to the reference's, with an interval at 1 - ALPHA for all together.
-        rounds: that it rests on.
-    """
-
-    name: str
-    predicted: Elapsed | None
-    measured_s: float
-    rest_s: float
+    name: str  # CONTROL for the second reference
+    predicted: Elapsed | None  # None where it could not be predicted
+    measured_s: float  # elapsed time from mean times of launches
+    rest_s: float  # of data, model and first step, which come on top
+    # of its elapsed time to the reference's, with an interval at 1 - ALPHA for all together
     ratio: float
     low: float
     high: float
@@ -98,14 +91,8 @@ def compare(
     The ratio is the mean over rounds of log(candidate / mean of both references), that of the control
     log(second reference / reference), with Student's interval (Bonferroni over all of them).
 
-    Args:
-        request, choice, wanted: as they were measured.
-        rounds: times by name, for each round that counts.
-        time_of: what is compared, by the times of a launch and the steps of the job.
-        alpha: of all intervals together.
-
-    Raises:
-        UnavailableError: there are too few rounds.
+    `rounds`: times by name, for each round that counts. `time_of`: what is compared, by the times of a launch and
+    the steps of the job. `alpha`: of all intervals together. Raises UnavailableError: there are too few rounds.
     """
     if len(rounds) < 2:
         raise UnavailableError(f"{len(rounds)} rounds have no interval: give it more --minutes")

@@ -129,8 +129,7 @@ def choose(
 ) -> Choice:
     """Rank what can be taken; `models`: those that are tried, all where it is None.
 
-    Raises:
-        UnavailableError: nothing is left, or there is too little to train on; what to measure.
+    Raises UnavailableError: nothing is left, or there is too little to train on; what to measure.
     """
     if not trained.rows:
         raise UnavailableError("no training step was timed on the target", "tare grid")

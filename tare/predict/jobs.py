@@ -50,21 +50,13 @@ IN_THE_PROGRAM: Mapping[tuple[str, str], str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A candidate to be built and run.
+    """A candidate to be built and run, of which there is a prediction."""
 
-    Attributes:
-        request: with its command.
-        choice: from which it was taken.
-        row: the candidate and what is predicted of it.
-        folder: of the files, absolute.
-        processor: of the target.
-    """
-
-    request: Request
-    choice: Choice
+    request: Request  # with its command
+    choice: Choice  # from which it was taken
     row: Ranked
-    folder: Path
-    processor: str
+    folder: Path  # of the files, absolute
+    processor: str  # of the target
 
     @property
     def candidate(self) -> Candidate:
@@ -92,8 +84,7 @@ class Plan:
 def write_files(plan: Plan) -> list[Path]:
     """Write the recipes and scripts of a candidate; their paths.
 
-    Raises:
-        UserError: the request has no command, or a job script can't start the environment.
+    Raises UserError: the request has no command, or a job script can't start the environment.
     """
     if not plan.request.command:
         raise UserError("the request has no command, so that a script has nothing to run: add `command: …` to it")
@@ -197,14 +188,11 @@ def build_script(plan: Plan, stack: Stack) -> str:
 # --- scripts
 
 
-def _passed(option: str, names: Sequence[str]) -> str:
-    return " ".join(f"{option} {name}" for name in names)
-
-
 def _start(plan: Plan, names: Sequence[str]) -> str:
     """The words before the job's command, as a shell reads them."""
     folder = shlex.quote(str(plan.folder))
-    engine = f'run --rm --volume "$PWD:$PWD" --workdir "$PWD" {_passed("--env", names)}'
+    passed = " ".join(f"--env {name}" for name in names)
+    engine = f'run --rm --volume "$PWD:$PWD" --workdir "$PWD" {passed}'
     return STARTS[plan.candidate.env].format(folder=folder, engine=engine, image=IMAGE)
 
 
@@ -327,10 +315,8 @@ def _lines(*lines: str) -> str:
 def submit(plan: Plan, kind: str) -> str:
     """Give a job to its scheduler, and wait for its end but in PBS; what became of it.
 
-    Slurm is asked first whether it would take the job.
-
-    Raises:
-        UnavailableError: the scheduler is not installed or refuses, or the job failed.
+    Slurm is asked first whether it would take the job. Raises UnavailableError: the scheduler is not installed or
+    refuses, or the job failed.
     """
     path, times = str(plan.folder / SCRIPTS[kind]), plan.folder / ELAPSED
     if kind == "slurm":

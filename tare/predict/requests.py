@@ -30,38 +30,27 @@ JobWord = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@/+-]+$")]  # it becomes a
 
 
 class Request(Record):
-    """A training job, what may be chosen of it, and what has to hold.
+    """A training job, what may be chosen of it, and what has to hold."""
 
-    Attributes:
-        workload: a module of workloads/.
-        options: of that workload; the others have their defaults.
-        batches: samples per step; the first is the reference, whose losses others are held against.
-        epochs: of training; None for what the workload says.
-        steps: of training, in the place of epochs.
-        environments, stacks, threads: those that may be taken; None for all that the target has.
-        settings: levels of settings that may be taken, by factor; the framework's default is always one.
-        memory_bytes: that the job may take; None for what the target has.
-        root: whether an environment may need the rights of root, as Docker's daemon does.
-        loss_within: share by which the loss may differ from the reference's; None for no such constraint.
-        limit_s: seconds that the job may take; None for no limit.
-        command: what a job script runs, program and arguments.
-        name, queue, account: of the job, as a scheduler is asked for them.
-    """
-
-    workload: str
-    options: Mapping[str, int | float] = Field(default_factory=dict)
+    workload: str  # a module of workloads/
+    options: Mapping[str, int | float] = Field(default_factory=dict)  # the others have their defaults
+    # samples per step; the first is the reference, whose losses others are held against
     batches: Annotated[tuple[AtLeastOne, ...], Field(min_length=1)]
-    epochs: AtLeastOne | None = None
-    steps: AtLeastOne | None = None
+    epochs: AtLeastOne | None = None  # None for what the workload says
+    steps: AtLeastOne | None = None  # in the place of epochs
+    # those that may be taken; None for all that the target has
     environments: tuple[str, ...] | None = None
     stacks: tuple[str, ...] | None = None
     threads: tuple[AtLeastOne, ...] | None = None
+    # levels that may be taken, by factor; the framework's default is always one
     settings: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
-    memory_bytes: Positive | None = None
-    root: bool = True
+    memory_bytes: Positive | None = None  # None for what the target has
+    root: bool = True  # whether an environment may need the rights of root, as Docker's daemon does
+    # share by which the loss may differ from the reference's; None for no such constraint
     loss_within: Annotated[float, Field(gt=0, lt=1)] | None = None
     limit_s: Positive | None = None
-    command: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()  # what a job script runs, program and arguments
+    # as a scheduler is asked for them
     name: JobWord | None = None
     queue: JobWord | None = None
     account: JobWord | None = None
@@ -81,20 +70,18 @@ class Reading:
     where: str
     notes: list[str] = field(default_factory=list)
 
-    def unknown(self, found: Mapping[str, Any], known: Sequence[str], place: str = "") -> None:
+    def unknown(self, found: Mapping[str, Any], known: Sequence[str]) -> None:
         """Report keys that are not known."""
         for key in found:
             if key not in known:
-                self.notes.append(f"{place}{key} is not known and was passed over: {nearest(str(key), known)}")
+                self.notes.append(f"{key} is not known and was passed over: {nearest(str(key), known)}")
 
 
 def read_request(path: Path, workload: str | None = None) -> tuple[Request, list[str]]:
     """The request in a file, and what was passed over of it.
 
-    `workload`: which it is, where the file does not say, as MODAK's form can't.
-
-    Raises:
-        UserError: it can't be read, or names something that there is not.
+    `workload`: which it is, where the file does not say, as MODAK's form can't. Raises UserError: it can't be read,
+    or names something that there is not.
     """
     found = read_yaml(path, "the request")
     if not isinstance(found, dict):

@@ -64,29 +64,19 @@ class Tried(Record):
 
 
 class Searched(Record):
-    """What a search found.
+    """What a search found."""
 
-    Attributes:
-        outcome: what the fresh rounds say; `says`: the same as one sentence.
-        best: the candidate with the smallest ratio of all trials; None where none could be measured.
-        space: how many candidates there are beside the default; left: how many of them were not tried.
-        tried: the trials, the smallest ratio first, those that failed last.
-        fresh: the default, the A/A control and the best candidate in fresh rounds; empty where there are none.
-        looks: how often fresh rounds were asked for, this time included; level: of their intervals together.
-        minutes: that this call had; at: when it ended.
-    """
-
-    outcome: Outcome
-    says: str
-    best: str | None
-    space: Natural
-    left: Natural
-    tried: tuple[Tried, ...]
-    fresh: tuple[Checked, ...]
-    looks: Natural
-    level: float
-    minutes: float
-    at: str
+    outcome: Outcome  # what the fresh rounds say
+    says: str  # the same as one sentence
+    best: str | None  # the candidate with the smallest ratio of all trials; None where none could be measured
+    space: Natural  # how many candidates there are beside the default
+    left: Natural  # how many of them were not tried
+    tried: tuple[Tried, ...]  # the smallest ratio first, those that failed last
+    fresh: tuple[Checked, ...]  # the default, the A/A control and the best candidate; empty without fresh rounds
+    looks: Natural  # how often fresh rounds were asked for, this time included
+    level: float  # of their intervals together
+    minutes: float  # that this call had
+    at: str  # when it ended
 
 
 def key_of(request: Request, target: TargetRecord, study: Mapping[str, Any]) -> str:
@@ -112,17 +102,9 @@ def search(
 ) -> Searched:
     """Search for so many minutes, and go on where an earlier search stopped.
 
-    Args:
-        request, choice, target: what is asked, and what is predicted of it.
-        measure: rounds of candidates.
-        minutes: no trial begins that is not expected to end in them, fresh rounds of the best included.
-        path: of the storage of all trials.
-        tell: prints a line.
-        clock: in seconds.
-
-    Raises:
-        UnavailableError: there is nothing to search, or nothing can be measured here.
-        IntegrityError: the storage is damaged.
+    No trial begins that is not expected to end in time, fresh rounds of the best included. `path`: of the storage
+    of all trials. `clock`: in seconds. Raises UnavailableError: there is nothing to search, or nothing can be
+    measured here. IntegrityError: the storage is damaged.
     """
     run = _Search(request=request, choice=choice, target=target, measure=measure, clock=clock, tell=tell)
     if not run.space:

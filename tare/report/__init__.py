@@ -8,15 +8,11 @@ from pathlib import Path
 def build(results: Path, shared: Path, study_source: str, out: Path, images: Path | None = None) -> Path:
     """Write the report of a study; returns the path of its answer.
 
-    Args:
-        results: folder of the study's tables, figures and notebooks.
-        shared: folder of campaigns, images, data and probes.
-        study_source: study file, or the study as inline JSON.
-        out: index.html; the other pages go beside it. Where that is below `shared`, the overview of all studies
-            there is written too.
-        images: folder of the images of all stacks; None for that of `shared`.
-
-    Raises UserError: a table or a figure is missing. IntegrityError: a table, a record or a campaign is damaged.
+    `results`: folder of the study's tables, figures and notebooks. `shared`: of campaigns, images, data and probes.
+    `study_source`: study file, or the study as inline JSON. `out`: index.html; the other pages go beside it. Where
+    that is below `shared`, the overview of all studies there is written too. `images`: of all stacks; None for
+    those of `shared`. Raises UserError: a table or a figure is missing. IntegrityError: a table, a record or a
+    campaign is damaged.
     """
     from tare.report.evidence import gather  # who wants words alone imports nothing that draws
     from tare.report.pages import write_site

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup
 
-from tare import __version__
 from tare.analysis.choice import EXPLORATORY, PRIMARY
 from tare.analysis.why.reasons import Cause, Reason
 from tare.literature.finding import listed
@@ -27,7 +24,6 @@ from tare.report.words.labels import arm_title, env_order, env_title, metric_ord
 from tare.report.words.layout import Cell, Table
 from tare.report.words.wording import missing, signed, verdict_text
 
-TEMPLATE = "agreement.html.j2"
 ROLES = {PRIMARY: "Main claims", EXPLORATORY: "Other claims"}
 FIRST = ("different", tables.UNDECIDED, tables.COMPATIBLE, tables.SAME)  # what a reader looks for first
 Reader = Callable[[Mapping[str, Any]], str | Cell | None]
@@ -60,11 +56,8 @@ def text(table: pd.DataFrame, sides: Mapping[str, MachineRecord | None], departu
     """
     titles, records = list(sides), {title: one for title, one in sides.items() if one is not None}
     main, rest = (table[table["role"] == role] for role in ROLES)
-    template = pages.templates().get_template(TEMPLATE)
-    return template.render(
-        css=Markup(pages.read_template("page.css")),
-        version=__version__,
-        written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    return pages.alone(
+        "agreement.html.j2",
         studies=listed(sorted({*table["first_study"].dropna(), *table["second_study"].dropna()})),
         summary=tally(table),
         departures=departures,
@@ -117,19 +110,17 @@ def _claim(row: Mapping[str, Any]) -> Cell:
 
 def follows(table: pd.DataFrame, titles: Sequence[str]) -> Table | None:
     """What each machine attributes a difference to, and advises; None where none says anything."""
-    rows = [row for row in table.to_dict("records") if any(filter(None, _followed(row)))]
+    rows = [
+        row
+        for row in table.to_dict("records")
+        if any(_cause(row, side) or _advice(row, side) for side in tables.SIDES)
+    ]
     columns: dict[str, Reader] = {"": _claim}
     for title, side in zip(titles, tables.SIDES, strict=True):
         columns[f"{title}: rank"] = partial(_rank, side=side)
         columns[f"{title}: attributed to"] = partial(_cause, side=side)
         columns[f"{title}: advised"] = partial(_advice, side=side)
     return Table.of(rows, columns, caption="What follows on each machine") if rows else None
-
-
-def _followed(row: Mapping[str, Any]) -> Iterator[str | None]:
-    for side in tables.SIDES:
-        yield _cause(row, side)
-        yield _advice(row, side)
 
 
 def _rank(row: Mapping[str, Any], side: str) -> str | None:

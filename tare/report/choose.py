@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 from tare.model.roles import CONTROL
@@ -36,12 +36,13 @@ def answers(evidence: Evidence) -> list[SimpleNamespace]:
 
 def _shown(answer: Answer) -> SimpleNamespace:
     measured, searched, choice = answer.measured, answer.searched, answer.choice
+    reasons = measured.reasons if measured else {}
     return SimpleNamespace(
         title=workload_title(answer.request.workload),
         facts=_facts(answer),
         ranking=_ranking(choice.ranked),
         measured=_measured(measured) if measured else None,
-        not_measured=_lines("Not measured", measured.reasons) if measured else [],
+        not_measured=[f"Not measured: {name}: {why}." for name, why in reasons.items()],
         search=_search_lines(searched) if searched else [],
         fresh=_fresh(searched) if searched and searched.fresh else None,
         tried=_tried(searched) if searched and searched.tried else None,
@@ -95,14 +96,6 @@ def _ranking(ranked: Sequence[Ranked]) -> Table:
     )
 
 
-def _signed(share: float) -> str:
-    return f"{share:+.1%}".replace("-", "−")
-
-
-def _lines(what: str, reasons: Mapping[str, str]) -> list[str]:
-    return [f"{what}: {name}: {why}." for name, why in reasons.items()]
-
-
 def _between(low: float | None, high: float | None) -> str | None:
     return None if low is None or high is None else f"{seconds(low)} to {seconds(high)}"
 
@@ -123,7 +116,9 @@ def _next_to_default(rows: Sequence[Checked], *, caption: str, level: float, not
             "candidate": lambda row: Cell(text=_title(row.name), below="default" if row is rows[0] else ""),
             "predicted": lambda row: None if row.predicted is None else seconds(row.predicted.seconds),
             "measured": lambda row: seconds(row.measured_s),
-            "error of the prediction": lambda row: None if row.error is None else _signed(row.error),
+            "error of the prediction": lambda row: (
+                None if row.error is None else f"{row.error:+.1%}".replace("-", "−")
+            ),
             "ratio": lambda row: f"{row.ratio:.3f}",
             f"longer or shorter ({level:.0%})": lambda row: None if row is rows[0] else signed(row.low, row.high),
             "data, model, first step": lambda row: seconds(row.rest_s),

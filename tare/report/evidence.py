@@ -11,7 +11,6 @@ from typing import TypeVar
 import pandas as pd
 
 from tare.analysis.capacity.ceilings import read_ceilings
-from tare.analysis.capacity.network import read_network
 from tare.analysis.capacity.pipeline import read_pipeline
 from tare.analysis.choice import KINDS, is_ours
 from tare.analysis.decisions import Decision, read_decisions
@@ -47,16 +46,10 @@ TABLES = (
 class Evidence:
     """What a finished study left behind: the whole study file, its folder of results, its tables and records.
 
-    Attributes:
-        published, claims: what other studies (`papers`) published, judged by their own data and by this machine.
-        machine, ceilings, network, copies: records of the machine, None where nobody measured them.
-        probes, images: records by environment.
-        trees, official: records of the trees and of the official images of all stacks, by stack.
-        campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps; `views` are these
-            and the training steps that they measured.
-        profiles: records of profiled launches by workload and environment; pipelines: of the input alone.
-        answers: what `tare optimise` answered on the machine, a record for each request.
-        references, broken_references: campaigns recorded on other machines, newest first; those that can't be read.
+    `published`, `claims`: of other studies (`papers`), judged by their own data and by this machine. `probes`,
+    `images`: by environment. `trees`, `official`: trees and official images of all stacks, by stack. `campaigns`:
+    all that are sealed, superseded ones left out. `profiles`: by workload and environment. `pipelines`: of the
+    input alone. `answers`: of `tare optimise`. `references`: newest first.
     """
 
     study: Study
@@ -212,7 +205,7 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
             for name in passes
             if (path := here(layout.pipeline_record(study.study, machine, name))).exists()
         },
-        network=read_network(network) if study.distributed and network.exists() else None,
+        network=read(measured.NetworkRecord, network) if study.distributed and network.exists() else None,
     )
 
 

@@ -24,7 +24,7 @@ from tare.report.words.labels import env_order, env_title, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, by_environment, ends, field
 from tare.report.words.quantities import prefixed, seconds, significant, size_bytes, with_unit
 from tare.report.words.wording import sentence_case, signed, without_time
-from tare.stats.costs import NEVER, Runs, pull_seconds, runs_until_paid
+from tare.stats.costs import NEVER, Runs, runs_until_paid
 from tare.stats.intervals import log_ratios_of, t_interval
 
 FEWEST = 3  # repetitions that give an interval
@@ -292,8 +292,8 @@ class Choice(NamedTuple):
 
     @property
     def pull_s(self) -> float:
-        """At the assumed rate."""
-        return pull_seconds(self.megabytes * MEGA, MEGABITS_PER_S * MEGA)
+        """At the assumed rate, with nothing else on the link."""
+        return 8 * self.megabytes / MEGABITS_PER_S
 
     @property
     def runs(self) -> Runs:

@@ -60,15 +60,12 @@ UNWATCHED = "use of the processors by others was not recorded"
 
 
 def _ok_launches(campaigns: Iterable[Campaign]) -> Iterator[tuple[Campaign, str, LaunchRecord]]:
-    """Launches that succeeded, each with its campaign and its name there."""
+    """Launches that succeeded and have a record from inside, each with its campaign and its name there."""
     for campaign in campaigns:
         for unit in campaign.units:
-            yield from ((campaign, name, launch) for name, launch in unit.launches.items() if _has_worker(launch))
-
-
-def _has_worker(launch: LaunchRecord) -> bool:
-    """Whether a launch succeeded that has a record from inside: no command has."""
-    return launch.ok and launch.program == WORKER
+            for name, launch in unit.launches.items():
+                if launch.ok and launch.program == WORKER:
+                    yield campaign, name, launch
 
 
 def _headlines_first(evidence: Evidence) -> list[Campaign]:
@@ -206,15 +203,9 @@ def _told_by_launches(values: Mapping[str, str]) -> str:
 
 
 def gpu_rows(machine: Mapping[str, Any]) -> list[Row]:
-    """One row for each fact of each device; none where the machine has none.
-
-    `gpus` of its record is a sequence of mappings of facts, with units in their names.
-    """
-    found = machine.get("gpus")
-    if not isinstance(found, Sequence) or isinstance(found, str):
-        return []
+    """One row for each fact of each device, by its record's `gpus`; none where the machine has none."""
     rows: list[Row] = []
-    for number, gpu in enumerate(gpu for gpu in found if isinstance(gpu, Mapping)):
+    for number, gpu in enumerate(machine.get("gpus") or ()):
         where = f"GPU {gpu.get('index', number)}"
         rows.append([where, str(gpu.get("name", "without a name"))])
         reasons = gpu.get("reasons") or {}

@@ -523,19 +523,17 @@ def loss_checks(evidence: Evidence) -> list[LossCheck]:
     return found
 
 
-def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -> LossCheck:
-    """The check of one campaign, from its rows of `loss_last` or `step_loss_last`; without its name, of theirs.
+def loss_check(workload: str, rows: pd.DataFrame, name: str) -> LossCheck:
+    """The check of one campaign, by its name, from its rows of `loss_last` or `step_loss_last`.
 
     Whole runs all make the same steps: every launch is held against the first one on the host. Rounds may
     measure different numbers of steps: every launch is held against the host of its own round.
     """
-    name = campaign or (str(rows["campaign"].iloc[0]) if len(rows) else "")
-    kind = STEPS if (rows["metric"] == LOSS_OF[STEPS]).any() else kind_of(name)
-    arm, scenario = read_name(name).arm, read_name(name).scenario
-    about = [*([arm_title(arm.name)] if arm else []), *([scenario] if scenario != SINGLE else [])]
-    title = ", ".join([workload_title(workload), WHAT.get(kind, "runs"), *about])
+    named = read_name(name)
+    about = [*([arm_title(named.arm.name)] if named.arm else []), *([named.scenario] * (named.scenario != SINGLE))]
+    title = ", ".join([workload_title(workload), WHAT[named.kind], *about])
     hosts = rows[rows["launch"] == HOST].sort_values("rep")
-    if kind == STEPS:
+    if named.kind == STEPS:
         own = rows.assign(reference=rows["rep"].map(hosts.set_index("rep")["value"]))
     else:
         own = rows.assign(reference=float(hosts["value"].iloc[0]) if len(hosts) else math.nan)

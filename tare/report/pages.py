@@ -104,7 +104,7 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
     """The HTML of every page by its file's name; links to other results are relative to `folder`."""
     shelf = templates()
     shared = {
-        "css": Markup(read_template("page.css")),
+        **_head(),
         "scripts": Markup(NO_SCRIPTS),
         "script": None,
         "overview": overview,
@@ -142,6 +142,17 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
     return done
 
 
+def alone(template: str, **shown: Any) -> str:
+    """A page that is no part of a report, by the name of its template."""
+    return templates().get_template(template).render(**_head(), **shown)
+
+
+def _head() -> dict[str, Any]:
+    """What every page says of itself, and its style."""
+    written = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    return {"css": Markup(read_template("page.css")), "version": __version__, "written": written}
+
+
 def templates() -> Templates:
     """Those of the pages, with the filters that they use."""
     found = Templates(
@@ -167,9 +178,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
     """What every section shares, and the head of the pages."""
     return {
         "study": evidence.study,
-        "version": __version__,
         "place": evidence.machine.name if evidence.study.machines and evidence.machine else None,
-        "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "scaled": scaled(evidence.study),
         "failed": notebooks.failed(evidence.results / "notebooks"),
         "summary": answer.summary(evidence),
@@ -232,9 +241,7 @@ def write_overview(results: Path) -> Path:
         key=lambda path: (path.parent.parent != results, path),
     )
     studies = [{"href": path.relative_to(results).as_posix(), **_head(path)} for path in found]
-    page = templates().get_template("studies.html.j2")
-    html = page.render(css=Markup(read_template("page.css")), version=__version__, studies=studies)
-    write_text(results / OVERVIEW, html)
+    write_text(results / OVERVIEW, alone("studies.html.j2", studies=studies))
     return results / OVERVIEW
 
 

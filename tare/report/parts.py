@@ -19,21 +19,15 @@ EMPTY = (str, int, list, tuple, Mapping)  # kinds of content that may be empty
 
 
 class Block(NamedTuple):
-    """One place of a section, of a `kind` of parts.html.j2.
-
-    Attributes:
-        of: its content by the scope, or a text in which `{it}` is the scope; None where inner blocks are all of it.
-        look: a class of the page's style; the element of a title; the file of a template.
-        words: a caption or a summary; `{it}` is the scope, `{shown}` the content.
-        otherwise: what it says where there is no content; empty for nothing at all.
-    """
+    """One place of a section, of a `kind` of parts.html.j2."""
 
     kind: str
+    # its content by the scope, or a text in which `{it}` is the scope; None where inner blocks are all of it
     of: Of | str | None = None
-    look: str = ""
-    words: str = ""
+    look: str = ""  # a class of the page's style; the element of a title; the file of a template
+    words: str = ""  # a caption or a summary; `{it}` is the scope, `{shown}` the content
     inner: tuple[Block, ...] = ()
-    otherwise: str = ""
+    otherwise: str = ""  # what it says where there is no content; empty for nothing at all
 
 
 class Part(NamedTuple):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup
 
-from tare import __version__
 from tare.analysis.choice import Asked
 from tare.analysis.machines import ALONE, TOGETHER
 from tare.core.files import write_text
@@ -27,7 +24,6 @@ from tare.report.words.labels import alike_titles, env_order, env_title, workloa
 from tare.report.words.layout import Cell, Row, Table, value_text
 from tare.report.words.wording import missing, percent, signed, tally, verdict_text
 
-TEMPLATE = "side_by_side.html.j2"
 NOT_COMPARED = "not compared"
 QUESTION = ["workload", "metric", "campaign", "environment"]
 SPREADS = ("between_sd", "between_low", "between_high")
@@ -42,20 +38,13 @@ def write(
 ) -> Path:
     """Write the page; returns its path.
 
-    Args:
-        study: its name.
-        table: `machines`.
-        machines: by name the record of each.
-        kinds: by machine the kind that it is of.
-        folder: of the page; the reports of the machines lie in ../on/<machine>/report.
+    `table`: `machines`. `kinds`: by machine the kind that it is of. `folder`: of the page; the reports of the
+    machines lie in ../on/<machine>/report.
     """
     page = folder / pages.INDEX
-    templates = pages.templates()
-    html = templates.get_template(TEMPLATE).render(
-        css=Markup(pages.read_template("page.css")),
-        version=__version__,
+    html = pages.alone(
+        "side_by_side.html.j2",
         study=study,
-        written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         summary=summary(table),
         glances=glances(table),
         colours={env: style.paint(env) for env in (*table["environment"].unique(), CONTROL)},

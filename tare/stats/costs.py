@@ -57,22 +57,12 @@ class Cost:
     fixed_s: float  # seconds more (below zero: fewer) that the environment takes once
     step: float  # share of a step more (below zero: less) that the environment takes; above -1
 
-    @property
-    def host(self) -> Work:
-        """The job on the host, by seconds of its steps there."""
-        return Work(once_s=self.host_s, each_s=1.0)
-
-    @property
-    def more(self) -> Work:
-        """What the environment takes more, by the same."""
-        return Work(once_s=self.fixed_s, each_s=self.step)
-
     def at(self, length_s: float) -> float:
         """The cost of a job whose steps take `length_s` on the host, as a share of its time there.
 
         It goes from fixed_s / host_s to `step`, rising or falling all the way.
         """
-        return self.more.seconds(length_s) / self.host.seconds(length_s)
+        return (self.fixed_s + length_s * self.step) / (self.host_s + length_s)
 
     def below(self, limit: float) -> float:
         """The least length in seconds beyond which the cost stays below `limit`; NEVER where it does not."""
@@ -136,8 +126,3 @@ def _runs(once_s: float, saved_s: float) -> float:
     if once_s == 0:
         return 0.0 if saved_s >= 0 else NEVER
     return math.ceil(once_s / saved_s) if saved_s > 0 else NEVER
-
-
-def pull_seconds(size_bytes: float, bits_per_s: float) -> float:
-    """Seconds that bytes take on a link of so many bits a second, with nothing else on it."""
-    return 8 * size_bytes / bits_per_s

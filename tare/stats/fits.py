@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tare.model.journals.ledger import Ratios
-from tare.model.journals.units import measured_steps, real_s
+from tare.model.journals.units import counted, in_slices, measured_steps, real_s
 from tare.model.records.campaigns import Plan, Unit
+from tare.model.studies.layout import ROUNDS
 from tare.stats.intervals import log_ratios_of
 from tare.stats.sliced.steps import step_seconds
 
@@ -37,16 +38,25 @@ def step_values(unit: Unit, level: str) -> dict[str, float]:
     return step_seconds(matrix, list(own))
 
 
+def decisive_ratios(
+    plan: Plan, units: Sequence[Unit], values: Callable[[Unit], Mapping[str, float]]
+) -> dict[str, list[float]]:
+    """Log-ratios by which a number of units is decided: of launches in slices, where there are any.
+
+    Others vary far more, and have no say then.
+    """
+    names, together = in_slices(plan, units)
+    found = [values(unit) for unit in together or counted(units)]
+    return log_ratios_of(found, names if together else plan.launch_names)
+
+
 def ratios_of(plan: Plan, units: Sequence[Unit]) -> dict[str, Ratios]:
     """Log-ratios of a campaign's launches to the host in what it decides on, for the ledger; none of some kinds."""
-    if plan.kind not in VALUES_OF:
+    if plan.kind != ROUNDS:
         return {}
-    logs = log_ratios_of([VALUES_OF[plan.kind](unit) for unit in units], plan.launch_names)
+    logs = log_ratios_of([run_values(unit) for unit in units], plan.launch_names)
     return {
         name: Ratios(n=len(own), mean=float(np.mean(own)), sd=float(np.std(own, ddof=1)) if len(own) > 1 else None)
         for name, own in logs.items()
         if own
     }
-
-
-VALUES_OF: Mapping[str, Callable[[Unit], dict[str, float]]] = {"rounds": run_values}

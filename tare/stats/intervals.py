@@ -8,6 +8,7 @@ variances), Berger 1982 (intersection-union), Clopper and Pearson 1934 (shares).
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -29,6 +30,7 @@ MOST_PRIOR = 4.0  # degrees of freedom that other comparisons' spreads may lend 
 BUT_FOR_STALLS = " but for stalls"
 UNSEEN_STALL = 0.5  # of a step: how much longer a stall takes that must not hide
 RULE_OF_THREE = 3.0
+OUTLYING = 5.0  # median absolute deviations
 LEAST_LEVEL, HALVINGS = 1e-15, 60
 Verdict = Literal["equivalent", "different within margin", "different", "inconclusive"]
 
@@ -85,12 +87,16 @@ class Spread:
         return Spread(unit=factor * self.unit, degrees=self.degrees)
 
     def plus(self, other: Spread) -> Spread:
-        """That of the sum of two that are independent, with the degrees of Satterthwaite 1946."""
-        squares = [(one.unit**2, one.degrees) for one in (self, other)]
-        variance = sum(square for square, _ in squares)
-        parts = sum(square**2 / degrees for square, degrees in squares)
-        degrees = variance**2 / parts if parts else min(self.degrees, other.degrees)
+        """That of the sum of two that are independent."""
+        variance, degrees = satterthwaite([(one.unit**2, one.degrees) for one in (self, other)])
         return Spread(unit=math.sqrt(variance), degrees=degrees)
+
+
+def satterthwaite(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Variance of a sum and its degrees of freedom, from those of its independent parts (Satterthwaite 1946)."""
+    variance = sum(part for part, _ in parts)
+    squares = sum(part**2 / degrees for part, degrees in parts)
+    return variance, variance**2 / squares if squares else float(sum(degrees for _, degrees in parts))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,14 +345,11 @@ def rounds_needed(spread: float, half_width: float, alpha: float, *, fewest: int
         raise ValueError(
             f"half-width {half_width} and spread {spread}: the first must be positive, the other not below 0"
         )
-    low, high = max(FEWEST_UNITS, fewest), MOST_UNITS
-    while low < high:  # the half-width falls with every round
-        middle = (low + high) // 2
-        if t_quantile(alpha, middle - 1) * spread / math.sqrt(middle) <= half_width:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+
+    def is_enough(rounds: int) -> bool:  # the half-width falls with every round
+        return t_quantile(alpha, rounds - 1) * spread / math.sqrt(rounds) <= half_width
+
+    return bisect_left(range(MOST_UNITS), True, lo=max(FEWEST_UNITS, fewest), key=is_enough)
 
 
 def log_ratios_of(units: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, list[float]]:
@@ -385,13 +388,10 @@ def bootstrap_interval(values: Sequence[float], alpha: float, seed: int = 0) -> 
     return Interval(n=len(sample), mean=float(sample.mean()), low=float(low), high=float(high))
 
 
-def outliers(values: Sequence[float], threshold: float = 5.0) -> list[bool]:
-    """Flags |x - median| / MAD above `threshold`; flagged values are shown, never deleted."""
+def outliers(values: Sequence[float]) -> list[bool]:
+    """Flags |x - median| / MAD above OUTLYING; flagged values are shown, never deleted."""
     sample = np.asarray(values, dtype=float)
-    middle = np.median(sample)
-    spread = np.median(np.abs(sample - middle))
-    return (
-        [bool(flag) for flag in np.abs(sample - middle) > threshold * spread]
-        if spread > 0
-        else [False] * len(sample)
-    )
+    distances = np.abs(sample - np.median(sample))
+    spread = np.median(distances)
+    found: list[bool] = ((spread > 0) & (distances > OUTLYING * spread)).tolist()
+    return found

@@ -24,28 +24,18 @@ LARGEST = 1e6  # a variance of log-ratios above it is no finding
 
 @dataclass(frozen=True, kw_only=True)
 class Between:
-    """What several machines tell together.
+    """What several machines tell together."""
 
-    Attributes:
-        mean: of the effects, with the interval of it; `n` counts machines.
-        spread: standard deviation between machines, without the error of each, with its interval.
-        further: where the effect of one more machine is expected; None for fewer than three.
-    """
-
-    mean: Interval
-    spread: Interval
-    further: tuple[float, float] | None
+    mean: Interval  # of the effects; `n` counts machines
+    spread: Interval  # standard deviation between machines, without the error of each
+    further: tuple[float, float] | None  # where that of one more machine is expected; None for fewer than three
 
 
 def between(means: Sequence[float], errors: Sequence[float], alpha: float) -> Between:
-    """Effects of `k` machines at level 1 - alpha.
+    """Effects of machines at level 1 - alpha.
 
-    Args:
-        means: effect of each machine, such as a mean log-ratio; length k, at least 2.
-        errors: standard error of each; above zero.
-
-    Raises:
-        ValueError: fewer than two, other lengths, or an error that is not above zero.
+    `means`: effect of each machine, such as a mean log-ratio. `errors`: standard error of each. Raises ValueError:
+    fewer than two, other lengths, or an error that is not above zero.
     """
     effects, variances = np.asarray(means, dtype=float), np.asarray(errors, dtype=float) ** 2
     k = len(effects)

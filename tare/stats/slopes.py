@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tare.stats.intervals import FEWEST_UNITS, Interval, t_quantile
+from tare.stats.intervals import FEWEST_UNITS, Interval, satterthwaite, t_quantile
 
 
 def quotient_interval(above: Sequence[float], below: Sequence[float], alpha: float) -> Interval:
@@ -53,9 +53,7 @@ def quotient_of_sums(
         for weight, side in ((1.0, above), ((upper / lower) ** 2, below))
         for _, values in side
     ]
-    squares = sum(part**2 / degrees for part, degrees in parts)
-    degrees = sum(part for part, _ in parts) ** 2 / squares if squares else float(sum(own for _, own in parts))
-    scale = t_quantile(alpha, degrees) ** 2
+    scale = t_quantile(alpha, satterthwaite(parts)[1]) ** 2
     of_upper, of_lower = (
         scale * sum(float(np.var(values, ddof=1)) / len(values) for _, values in side) for side in (above, below)
     )

@@ -28,7 +28,9 @@ from tare.launch.networks import Wires, switched
 from tare.launch.place import site_of
 from tare.launch.scenarios import distributed
 from tare.model.conditions import Group
+from tare.model.records.measured import NetworkRecord
 from tare.model.registry import describe_workload, environment
+from tare.model.schema import read
 from tare.model.studies import arms
 
 pytestmark = pytest.mark.runtime
@@ -387,7 +389,7 @@ def test_the_network_alone_is_measured_by_its_own_command(tmp_path, forms, monke
     study = {"study": "mine", "scenarios": ["single", "distributed"], "device": "cpu", "distributed": group}
     for _ in range(TRIES):
         measure_network(json.dumps(study), tmp_path / "images", tmp_path / "network.json")
-        found = network.read_network(tmp_path / "network.json")
+        found = read(NetworkRecord, tmp_path / "network.json")
         wire = network.wires(found)["host"]
         if 170e6 < wire.stream_bytes_per_s * 8 < 210e6:
             break

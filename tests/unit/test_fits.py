@@ -59,7 +59,7 @@ def test_a_void_unit_and_launches_that_failed_have_no_steps():
 
 
 def test_ratios_of_a_campaign_have_a_spread_from_two_units_on(monkeypatch):
-    monkeypatch.setattr(fits, "VALUES_OF", {"rounds": dict})
+    monkeypatch.setattr(fits, "run_values", dict)
     units = [{HOST: 1.0, CONTROL: 1.0, "docker": 2.0, "podman": 3.0}, {HOST: 1.0, CONTROL: 1.0, "docker": 8.0}]
     plan = SimpleNamespace(kind="rounds", launch_names=[HOST, CONTROL, "docker", "podman", "apptainer"])
     found = fits.ratios_of(plan, units)

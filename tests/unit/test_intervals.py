@@ -82,7 +82,7 @@ def test_what_reaches_beyond_a_thousandfold_has_no_ends():
 def test_spreads_of_a_sum_and_of_a_multiple():
     one = Spread(unit=3.0, degrees=5).plus(Spread(unit=4.0, degrees=20))
     assert one.unit == pytest.approx(5.0) and one.degrees == pytest.approx(625 / (81 / 5 + 256 / 20))
-    assert Spread(unit=0.0, degrees=5).plus(Spread(unit=0.0, degrees=3)) == Spread(unit=0.0, degrees=3)
+    assert Spread(unit=0.0, degrees=5).plus(Spread(unit=0.0, degrees=3)) == Spread(unit=0.0, degrees=8)
     assert Spread(unit=3.0, degrees=5).scaled(0.5) == Spread(unit=1.5, degrees=5)
 
 

@@ -11,7 +11,6 @@ from pages import decision, visible
 
 from tare.analysis.decisions import JOB, Change
 from tare.analysis.job_answers import JobAnswer, job_answers
-from tare.analysis.job_length import LIMIT
 from tare.analysis.why.reasons import NOTHING, Cause, Reason
 from tare.report import answer
 from tare.report.words import decisions as words
@@ -40,7 +39,6 @@ def test_every_row_has_the_numbers_of_its_tables(evidence):
         for ends, name in ((one.once_s, "fixed_s"), (one.step, "step_share"), (one.little_from_s, "length_below")):
             row = item(evidence.job_length, one, name)
             assert ends == ((row["low"], row["high"]) if not math.isnan(row["low"]) else None)
-        assert one.limit == LIMIT
 
 
 def test_reasons_and_advice_are_those_of_the_headline_and_of_no_job(evidence):

@@ -184,7 +184,7 @@ def simple(monkeypatch):
 
     clock = SimpleNamespace(**vars(time) | {"monotonic": itertools.count(0.0, ROUND_S).__next__})
     monkeypatch.setattr(campaign, "time", clock)
-    monkeypatch.setitem(fits.VALUES_OF, "rounds", values("client_user_s"))
+    monkeypatch.setattr(fits, "run_values", values("client_user_s"))
     monkeypatch.setattr(minutes, "run_values", values("client_user_s"))
     monkeypatch.setattr(minutes, "step_values", values("client_system_s"))
 

@@ -25,7 +25,7 @@ from tare.model.records.images import NaiveImageRecord
 from tare.model.schema import read
 from tare.model.studies.study import check, load_checked
 from tare.report import evidence, images
-from tare.stats.costs import NEVER, pull_seconds, runs_until_paid
+from tare.stats.costs import NEVER, runs_until_paid
 
 STACK = image_cost_builders.STACK
 NAMES = ("host", "docker", "apptainer")
@@ -403,7 +403,7 @@ def test_a_cost_below_zero_and_ends_that_are_the_wrong_way_round_are_refused():
 
 
 def test_a_link_moves_bits():
-    assert pull_seconds(125e6, 100e6) == 10.0
+    assert images.Choice("image", 1.0, 125.0, 0.0, 1.0).pull_s == 10.0
 
 
 @pytest.mark.parametrize(

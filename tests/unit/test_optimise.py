@@ -505,7 +505,7 @@ def test_a_cell_that_cannot_be_read_is_passed_over(tmp_path, capsys):
 
 
 def told(seconds, low=None, high=None):
-    return prediction.Prediction(seconds=seconds, low=low, high=high, workloads=12)
+    return prediction.Prediction(seconds=seconds, low=low, high=high)
 
 
 def test_elapsed_time_is_start_and_imports_and_steps_with_an_interval_that_holds_both():

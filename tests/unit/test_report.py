@@ -131,6 +131,10 @@ def loss_rows(evidence, metric):
     return metrics[own & metrics["campaign"].map(lambda name: name.count(".") == 1)].copy()
 
 
+def loss_check(rows):
+    return method.loss_check("mnist_cnn", rows, rows["campaign"].iloc[0])
+
+
 def test_every_campaign_has_its_loss_check(evidence):
     checks = method.loss_checks(evidence)
     assert all(check.equal for check in checks)
@@ -154,25 +158,25 @@ def test_every_campaign_has_its_loss_check(evidence):
 def test_unequal_losses_of_whole_runs(evidence):
     rows = loss_rows(evidence, "loss_last")
     rows.loc[rows["launch"] == "docker", "value"] *= 1 + 1e-6
-    near = method.loss_check("mnist_cnn", rows)
+    near = loss_check(rows)
     assert near.equal and near.distance == pytest.approx(1e-6, rel=1e-3) and near.where == "Docker"
     rows.loc[rows["launch"] == "docker", "value"] *= 1.01
-    far = method.loss_check("mnist_cnn", rows)
+    far = loss_check(rows)
     assert far.equal is False and "may compute something else" in far.says and far.where == "Docker"
 
 
 def test_steps_of_a_round_are_held_against_the_host_of_their_own_round(evidence):
     rows = loss_rows(evidence, "step_loss_last")
     rows.loc[rows["rep"] == 3, "value"] *= 0.9  # another number of steps in this round, the same for all of it
-    assert method.loss_check("mnist_cnn", rows).equal
+    assert loss_check(rows).equal
     rows.loc[(rows["rep"] == 3) & (rows["launch"] == "apptainer"), "value"] *= 1.001
-    far = method.loss_check("mnist_cnn", rows)
+    far = loss_check(rows)
     assert far.equal is False and far.where == "Apptainer" and far.loss is None
 
 
 def test_a_block_without_its_host_says_nothing_of_losses(evidence):
     rows = loss_rows(evidence, "step_loss_last")
-    found = method.loss_check("mnist_cnn", rows[rows["launch"] != "host"])
+    found = loss_check(rows[rows["launch"] != "host"])
     assert found.equal is None and "no launch on the host recorded a loss" in found.says
 
 

@@ -97,13 +97,15 @@ def bandwidths(record: CeilingsRecord) -> pd.DataFrame:
     rows = []
     for row in sorted(found.bandwidth, key=lambda row: row.working_set_bytes):
         level = level_of(row.working_set_bytes, caches, threads)
+        # modelled: only memory's traffic follows from the stores alone
+        traffic = row.bytes_per_s * WRITE_ALLOCATE[row.kernel] if on_cpu and level == MEMORY else None
         rows.append(
             {
                 "level": level,
                 "kernel": row.kernel,
                 "working_set_bytes": row.working_set_bytes,
                 **_rate(row, "bytes_per_s"),
-                "traffic_bytes_per_s": _traffic(level, row) if on_cpu else None,
+                "traffic_bytes_per_s": traffic,
             }
         )
     return pd.DataFrame(rows, columns=LEVEL_COLUMNS)
@@ -126,11 +128,6 @@ def caches_of(record: CeilingsRecord) -> Mapping[str, int] | None:
     framework = record.seen_inside().facts.framework
     seen = (framework.device if framework else None) or {}
     return {"L2": seen["l2_bytes"]} if seen.get("l2_bytes") else None
-
-
-def _traffic(level: str, row: Bandwidth) -> float | None:
-    """Bytes per second with write-allocate, modelled; only memory's traffic follows from the stores alone."""
-    return row.bytes_per_s * WRITE_ALLOCATE[row.kernel] if level == MEMORY else None
 
 
 def levels(record: CeilingsRecord) -> dict[str, pd.Series]:

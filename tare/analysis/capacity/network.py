@@ -12,7 +12,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 
@@ -20,7 +19,6 @@ from tare.model.levels import columns_of_levels, level_column
 from tare.model.records.launches import NetworkResults
 from tare.model.records.measured import NetworkRecord
 from tare.model.registry import DISTRIBUTED, HOST, environment
-from tare.model.schema import read
 from tare.stats.costs import ALL_REDUCE, SERVER, exchange_s
 
 COLUMNS = (
@@ -48,11 +46,6 @@ class Wire:
     stream_bytes_per_s: float  # of one TCP stream, at its receiver
     round_trip_s: float  # median of one byte there and back
     all_reduce: Mapping[int, float]  # median seconds by bytes
-
-
-def read_network(path: Path) -> NetworkRecord:
-    """The record of a measured network. Raises IntegrityError: it is not what `tare network` writes."""
-    return read(NetworkRecord, path)
 
 
 def wires(record: NetworkRecord) -> dict[str, Wire]:

@@ -176,13 +176,13 @@ def left_out(families: pd.DataFrame, workload: str) -> pd.DataFrame:
     return rest[["family", "self_s_per_step"]].sort_values("self_s_per_step", ascending=False, ignore_index=True)
 
 
-def roofs(record: CeilingsRecord, precision: str = PRECISION) -> dict[str, pd.Series]:
-    """The roofs of a point: memory's bandwidth and the fastest (B/s), and its precision's best product (FLOP/s)."""
+def roofs(record: CeilingsRecord) -> dict[str, pd.Series]:
+    """Memory's bandwidth and the fastest (B/s), and the best product in PRECISION (FLOP/s)."""
     table = ceilings.bandwidths(record)
     return {
         "memory": ceilings.memory(record),
         "cache": table.loc[table["bytes_per_s"].idxmax()],
-        "product": ceilings.peaks(record)[roof_precision(precision, record)],
+        "product": ceilings.peaks(record)[PRECISION],
     }
 
 

@@ -137,10 +137,7 @@ def least_s(study: Study, one: CampaignId) -> float:
 
 
 def images_s(study: Study, images: Path) -> float:
-    """Seconds until the images of a study are there, of which some may be.
-
-    `study`: whose stacks are needed. `images`: folder of the image records of all stacks.
-    """
+    """Seconds until the images of a study are there; `images`: folder of the records of those that are."""
     found = 0.0
     for stack in study.stacks_needed if study.workloads else ():
         rules = {"tree": "build_tree", "oci": "build_image"}

@@ -18,13 +18,13 @@ from tare.core.errors import IntegrityError, UserError
 from tare.core.files import data_root, read_json
 from tare.machine import facts
 from tare.model.journals.sealed import read_sealed
-from tare.model.journals.units import compared, in_slices, share_of, shares
+from tare.model.journals.units import compared, share_of, shares
 from tare.model.studies import arms
 from tare.model.studies.layout import ROUNDS, SEALED, kind_of, read_name
 from tare.model.studies.study import Study, campaigns, sampling_in
 from tare.stats.costs import Work
-from tare.stats.fits import run_values
-from tare.stats.intervals import log_ratios_of, stein_units
+from tare.stats.fits import decisive_ratios, run_values
+from tare.stats.intervals import stein_units
 
 REFERENCE = data_root() / "benchmarks/spreads.json"
 
@@ -62,10 +62,9 @@ def forecasts(
 ) -> Iterator[Forecast]:
     """A forecast for every comparison of a study.
 
-    `study`: the checked study. `folders`: of campaigns, the likelier ones first
-    (results/campaigns/<study>/<machine>). `half_width`: wanted, relative; None for the study's. `budget_s`: of one
-    campaign; None for the study's. `tries`: those of the study so far; None for none. The next one may spend its
-    share of alpha.
+    `folders`: of campaigns, the likelier ones first (results/campaigns/<study>/<machine>). `half_width`: relative;
+    None for the study's. `budget_s`: of one campaign; None for the study's. `tries`: of the study so far; the next
+    one may spend its share of alpha.
     """
     settings = study.rounds
     for campaign in (campaign for campaign in campaigns(study) if campaign.kind == ROUNDS):
@@ -125,10 +124,7 @@ def from_campaign(sealed: Path) -> Experience | None:
     """
     campaign = read_sealed(sealed)
     plan, own = campaign.plan, campaign.counted
-    sliced, together = in_slices(plan, campaign.units)
-    ratios = log_ratios_of(
-        [run_values(unit) for unit in together or own], sliced if together else plan.launch_names
-    )
+    ratios = decisive_ratios(plan, campaign.units, run_values)
     spreads = [float(np.std(values, ddof=1)) for values in ratios.values() if len(values) > 1]
     if not spreads:
         return None

@@ -24,25 +24,17 @@ from tare.machine import facts
 from tare.machine.fitting import images_folder
 from tare.model.journals.ledger import set_aside_folders
 from tare.model.journals.sealed import PLAN, SealedCampaign, read_sealed
-from tare.model.journals.units import (
-    compared,
-    family_alpha,
-    in_slices,
-    planned_alpha,
-    runs_counted,
-    share_of,
-    shares,
-)
+from tare.model.journals.units import compared, family_alpha, planned_alpha, runs_counted, share_of, shares
 from tare.model.records.campaigns import Unit
 from tare.model.studies.layout import SEALED
 from tare.model.studies.minutes import Declared, Minutes, asked_of, declared, with_budgets
 from tare.model.studies.study import CampaignId, Chosen, Rounds, Study, headlines
+from tare.model.tables import INCONCLUSIVE
 from tare.stats.costs import Work
-from tare.stats.fits import run_values, step_values
+from tare.stats.fits import decisive_ratios, run_values, step_values
 from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, judge, log_ratios_of, rounds_needed, stein_units, student
 from tare.stats.planning import shared_out
 
-INCONCLUSIVE = "inconclusive"
 RUN, STEP = "whole run", "training step"
 HEADLINE_SHARE = 2 / 3  # of the measuring time that headline campaigns should have at least
 ROUND_MINUTES = (10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 360, 420, 480)
@@ -106,8 +98,7 @@ def earlier_of(campaign: SealedCampaign) -> Earlier | None:
     counted = campaign.counted
     found = tuple(_comparisons(campaign))
     seconds = [unit.cost_s for unit in counted]
-    sliced, together = in_slices(campaign.plan, campaign.units)
-    runs = log_ratios_of([run_values(unit) for unit in together or counted], sliced)
+    runs = decisive_ratios(campaign.plan, campaign.units, run_values)
     spreads = [float(np.std(ratios, ddof=1)) for ratios in runs.values() if len(ratios) >= FEWEST_UNITS]
     if not found or not spreads or not sum(seconds):
         return None
@@ -172,8 +163,7 @@ def newest_here(folder: Path) -> Earlier | None:
 def planned(study: Study, minutes: Minutes, campaigns: Path, images_s: float = 0.0) -> Declared:
     """Choose the budgets of a study's headline campaigns for so many minutes.
 
-    `study`: as its file has it. `minutes`: of the whole study. `campaigns`: folder of the campaigns of all studies.
-    `images_s`: that missing images will take.
+    `study`: as its file has it. `campaigns`: folder of those of all studies. `images_s`: for missing images.
     """
     own = headlines(study)
     folder = campaigns / study.study / facts.machine_name()
@@ -292,7 +282,6 @@ def headline_share(study: Study, found: Declared) -> tuple[float, float]:
 def laid_over(study: Study, minutes: Minutes, campaigns: Path) -> tuple[Study, Declared, bool]:
     """A study as it is run for so many minutes: what was chosen before, or what would be chosen now.
 
-    `study`: as its file has it. `minutes`: of the whole study. `campaigns`: folder of the campaigns of all studies.
     Returns the study with its budgets, what was chosen, and whether that was chosen before.
     """
     before = declared(study, minutes, facts.machine_name())
@@ -318,10 +307,7 @@ class Answer:
 
 
 def answered_by(study: Study, sealed: Sequence[SealedCampaign]) -> Answer | None:
-    """What would answer the comparisons that a study's headline campaigns left open; None where none is open.
-
-    `study`: of the campaigns. `sealed`: its campaigns, of any kind.
-    """
+    """What would answer the comparisons that a study's headline campaigns left open; None where none is open."""
     found: Mapping[str, Earlier] = {
         one.workload: earlier
         for one in headlines(study)

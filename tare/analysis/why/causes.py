@@ -336,10 +336,7 @@ def _account(env: str, imports: Interval, files: Interval, after: Interval) -> F
 
 
 def differing_phases(verdicts: pd.DataFrame, env: str) -> list[str]:
-    """Phases whose verdict in whole runs says that they differ, in order of time.
-
-    `verdicts`: rows of one workload's headline campaign of whole runs. `env`: an environment.
-    """
+    """Phases whose verdict says that they differ in a workload's headline of whole runs, in order of time."""
     own = verdicts[(verdicts["launch"] == env) & (verdicts["reference"] == HOST)]
     different = set(own.loc[own["verdict"].isin(DIFFERENT), "metric"])
     return [phase for phase in PHASE_METRICS if phase in different]

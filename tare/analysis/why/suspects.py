@@ -88,8 +88,7 @@ def file_differences(fingerprints: pd.DataFrame, env: str) -> list[FileDifferenc
     """Files that differ from the host's, by name and SHA-256; None where one side's files are not recorded.
 
     A file of the tree is known by its path in it, any other by its name alone: distributions keep them elsewhere.
-
-    `fingerprints`: rows of one workload. `env`: an environment.
+    `fingerprints`: rows of one workload.
     """
     hosts, own = _by_name(fingerprints, HOST), _by_name(fingerprints, env)
     if not hosts or not own:

@@ -11,7 +11,7 @@ from tare.archive.checks.tree import Campaign, Measured, Tree
 from tare.core.errors import TareError
 from tare.experiments import sliced
 from tare.experiments.campaign import finished, pilot_is_whole, wanted_units
-from tare.model.journals.units import IN_MEMORY, counted, given_up, in_slices, planned_alpha
+from tare.model.journals.units import IN_MEMORY, counted, given_up, planned_alpha
 from tare.model.records.campaigns import Decision, Plan, Sampling, Unit
 from tare.model.registry import HOST, SINGLE
 from tare.model.roles import LaunchRole, read_role, started
@@ -29,8 +29,7 @@ from tare.model.studies.study import (
     sampling_in,
     sampling_of,
 )
-from tare.stats.fits import VALUES_OF
-from tare.stats.intervals import log_ratios_of
+from tare.stats.fits import decisive_ratios, run_values
 from tare.stats.planning import decide
 
 NEAR = 1e-9
@@ -260,9 +259,7 @@ def _decided(plan: Plan, done: Sequence[Unit]) -> Decision:
     """As tare.experiments.campaign decides, from the same functions: how many units, by the pilot."""
     pilot, sampling = counted(done), plan.sampling
     shares = max(1, round(len(pilot) / (sampling.pilot or 1)))
-    own, together = in_slices(plan, done)
-    values = VALUES_OF["rounds"]
-    ratios = log_ratios_of([values(unit) for unit in together or pilot], own if together else plan.launch_names)
+    ratios = decisive_ratios(plan, done, run_values)
     ratios = {name: each[: sampling.pilot] for name, each in ratios.items()}
     found = decide(
         ratios,

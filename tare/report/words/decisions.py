@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from tare.analysis.choice import ENVIRONMENT
 from tare.analysis.decisions import JOB, Change, Decision, Weight
 from tare.analysis.job_answers import JobAnswer
-from tare.analysis.job_length import HOUR
+from tare.analysis.job_length import HOUR, LIMIT
 from tare.analysis.why.reasons import Cause, Reason
 from tare.literature.finding import listed
 from tare.model.registry import HOST
@@ -220,7 +220,7 @@ def _once(one: JobAnswer) -> list[str]:
 
 def _from_length(one: JobAnswer) -> list[str]:
     """From which length on it adds less than the limit, by the end of the interval that makes this sure."""
-    limit = margin_text(one.limit)
+    limit = margin_text(LIMIT)
     if one.little_from_s is None:
         what = f"From which job length on it adds less than {limit}"
         return [f"{what} is open: {one.lacking}."] if one.lacking else []

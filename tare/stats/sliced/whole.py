@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tare.stats.intervals import Estimate, Spread, student, trimmed
+from tare.stats.intervals import Estimate, Spread, satterthwaite, student, trimmed
 
 START, BODY, EXIT, TOTAL = "start", "body", "exit", "total"
 
@@ -105,7 +105,5 @@ def _sum_of(mean: float, parts: Sequence[Estimate], n: int) -> Estimate:
     own = [(part.spreads[0].unit ** 2 / part.n, part.spreads[0].degrees) for part in parts if part.spreads]
     if len(own) < len(parts):
         return Estimate(n=n, mean=mean)
-    variance = sum(one for one, _ in own)
-    squares = sum(one**2 / degrees for one, degrees in own)
-    degrees = variance**2 / squares if squares else float(sum(degrees for _, degrees in own))
+    variance, degrees = satterthwaite(own)
     return Estimate(n=n, mean=mean, spreads=(Spread(unit=math.sqrt(variance * n), degrees=degrees),))
