@@ -110,14 +110,13 @@ def run_target(arguments: argparse.Namespace) -> None:
     from tare.experiments.targets import measure_parts
     from tare.machine import facts
     from tare.machine.fitting import settled
-    from tare.model.machines import slug_of
     from tare.model.studies.layout import target_record
     from tare.model.studies.study import load_checked
-    from tare.predict.targets import composed, costs_of_campaigns, refuse_other
+    from tare.predict.targets import composed, costs_of_campaigns, name_of, refuse_other
 
     study, began = settled(load_checked(arguments.study)), time.monotonic()
     processor = facts.processor_name(study.found_device)
-    out = arguments.out or target_record(slug_of(processor))
+    out = arguments.out or target_record(name_of(processor))
     refuse_other(out, processor)
     parts = out.with_name(f"{out.name}.parts")
     found = measure_parts(
@@ -166,20 +165,19 @@ def run_optimise(arguments: argparse.Namespace) -> None:
     from tare.core.progress import say
     from tare.machine import facts
     from tare.machine.fitting import fitting_device
-    from tare.model.machines import slug_of
     from tare.model.studies.layout import grid_folder, target_record
     from tare.model.studies.study import load_checked
     from tare.predict.answers import Answer
     from tare.predict.choose import choose
     from tare.predict.requests import read_request
     from tare.predict.rows import read_cells, trained_on
-    from tare.predict.targets import read_target
+    from tare.predict.targets import name_of, read_target
 
     request, notes = read_request(arguments.request, arguments.workload)
     study = load_checked(arguments.study)
     device = fitting_device(study.stack)[0] if study.device == "auto" else study.device
     processor = facts.processor_name(device)
-    target = read_target(arguments.target or target_record(slug_of(processor)), processor)
+    target = read_target(arguments.target or target_record(name_of(processor)), processor)
     trained = trained_on(read_cells(arguments.grid or grid_folder(target.machine, target.stack)), target)
     if arguments.submit and not arguments.write:
         raise UserError("--submit runs what --write has written: name a folder with --write")

@@ -25,6 +25,7 @@ class Prediction:
     seconds: float
     low: float | None
     high: float | None
+    workloads: int  # that the interval rests on
 
 
 def _sizes(case: Case) -> dict[str, float]:
@@ -66,15 +67,17 @@ class Range:
     kinds: Mapping[str, frozenset[str]]
     sizes: Mapping[str, tuple[float, float]]
     shares: Mapping[str, float]
+    beyond: float
 
     @classmethod
-    def of(cls, rows: Sequence[Case]) -> Range:
+    def of(cls, rows: Sequence[Case], beyond: float) -> Range:
         """That of these rows."""
         kinds, sizes, shares = list(map(_kinds, rows)), list(map(_sizes, rows)), list(map(_shares, rows))
         return cls(
             kinds={name: frozenset(k[name] for k in kinds) for name in kinds[0]},
             sizes={name: (min(s[name] for s in sizes), max(s[name] for s in sizes)) for name in sizes[0]},
             shares={family: max(s.get(family, 0.0) for s in shares) for family in set().union(*shares)},
+            beyond=beyond,
         )
 
     def refusals(self, case: Case) -> list[str]:
@@ -88,14 +91,14 @@ class Range:
         ]
         for name, value in _sizes(case).items():
             low, high = self.sizes[name]
-            if not low / BEYOND <= value <= high * BEYOND:
+            if not low / self.beyond <= value <= high * self.beyond:
                 found.append(
-                    f"its {name}, {value:.4g}, lies more than {BEYOND:g} times beyond {low:.4g} to {high:.4g}:"
+                    f"its {name}, {value:.4g}, lies more than {self.beyond:g} times beyond {low:.4g} to {high:.4g}:"
                     f" measure training steps with about {value:.2g} {where}"
                 )
         for family, share in _shares(case).items():
             most = self.shares.get(family, 0.0)
-            if share > max(LITTLE, most * BEYOND):
+            if share > max(LITTLE, most * self.beyond):
                 found.append(
                     f"{share:.0%} of its step is {family}, {most:.0%} at most was trained on:"
                     f" measure training steps of a workload with more of it {where}"
@@ -161,10 +164,10 @@ class Predictor:
         ]
         found = jackknife_plus(mean, groups, self.alpha).told
         low, high = (None, None) if found is None else (math.exp(found[1]), math.exp(found[2]))
-        return Prediction(seconds=math.exp(mean), low=low, high=high)
+        return Prediction(seconds=math.exp(mean), low=low, high=high, workloads=len(groups))
 
 
-def train(fit: Fit, rows: Sequence[Observation], *, alpha: float = 0.1) -> Predictor:
+def train(fit: Fit, rows: Sequence[Observation], *, alpha: float = 0.1, beyond: float = BEYOND) -> Predictor:
     """Fit a model, with intervals at level 1 - alpha for a workload that was not trained on.
 
     Raises UnavailableError: rows of fewer than two workloads.
@@ -183,6 +186,6 @@ def train(fit: Fit, rows: Sequence[Observation], *, alpha: float = 0.1) -> Predi
         model=fit(rows),
         left_out=left_out,
         left_out_rows=left_out_rows,
-        range=Range.of(rows),
+        range=Range.of(rows, beyond),
         alpha=alpha,
     )

@@ -70,11 +70,11 @@ class Reading:
     where: str
     notes: list[str] = field(default_factory=list)
 
-    def unknown(self, found: Mapping[str, Any], known: Sequence[str]) -> None:
+    def unknown(self, found: Mapping[str, Any], known: Sequence[str], place: str = "") -> None:
         """Report keys that are not known."""
         for key in found:
             if key not in known:
-                self.notes.append(f"{key} is not known and was passed over: {nearest(str(key), known)}")
+                self.notes.append(f"{place}{key} is not known and was passed over: {nearest(str(key), known)}")
 
 
 def read_request(path: Path, workload: str | None = None) -> tuple[Request, list[str]]:

@@ -15,7 +15,7 @@ from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.progress import say
 from tare.model.journals.sealed import SealedCampaign, read_sealed
 from tare.model.journals.units import COLD, costs_of, counted
-from tare.model.machines import MachineName
+from tare.model.machines import MachineName, slug_of
 from tare.model.records.measured import CeilingsRecord, Device, StartCosts
 from tare.model.registry import imports_of
 from tare.model.schema import Count as AtLeastOne
@@ -110,6 +110,11 @@ def refuse_other(path: Path, processor: str) -> None:
             read_target(path, processor)
         except TareError as error:
             raise UserError(f"{error}; name another file with --out") from None
+
+
+def name_of(processor: str) -> str:
+    """A processor as the name of its target has it."""
+    return slug_of(processor)
 
 
 def costs_of_campaigns(machine: str, stack: str) -> list[StartCosts]:

@@ -13,6 +13,7 @@ from pydantic import AfterValidator
 
 from tare.core.errors import UnavailableError
 from tare.model.records.launches import Count, Counts
+from tare.model.records.measured import ProfileRecord
 from tare.model.schema import Record
 from tare.worker.families import FAMILIES
 
@@ -54,3 +55,8 @@ def of_counts(counts: Counts) -> Work:
     if counts.families is None:
         raise UnavailableError(f"the work of a step is not known: {counts.reason}")
     return Work(families=counts.families)
+
+
+def of_profile(record: ProfileRecord) -> Work:
+    """The work of a profiled launch's step. Raises IntegrityError: no record; UnavailableError: no counts."""
+    return of_counts(record.profiled().counts)

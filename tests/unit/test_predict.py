@@ -2,7 +2,7 @@
 
 import importlib
 import math
-from dataclasses import replace
+import random
 
 import builders
 import numpy as np
@@ -12,16 +12,17 @@ from step_builders import BATCHES, CALL_S, FACTORS, STEP_S, TARGET, observed
 
 from tare.core.errors import TareError, UnavailableError
 from tare.model.records.launches import Counts
-from tare.model.records.measured import CeilingsRecord
+from tare.model.records.measured import CeilingsRecord, ProfileRecord
 from tare.model.schema import parse
-from tare.predict import cases, models, predictor, work
+from tare.predict import cases, judge, models, predictor, work
 from tare.stats import conformal
 from tare.worker import counting
 from tare.worker.families import ELEMENT_WISE, LOOKUP, PRODUCT
 
 
-def relative_errors(predicted, rows):
-    return np.abs(np.array(predicted) / np.array([row.seconds for row in rows]) - 1)
+def errors(fit, rows):
+    tried = judge.leave_out(fit, rows, judge.GROUPINGS["workload"], beyond=100)
+    return judge.score("m", "workload", tried)
 
 
 # --- what a step does
@@ -54,6 +55,15 @@ def test_a_step_that_depends_on_values_is_told_as_such():
     assert found["families"] is None and "depends on values" in found["reason"]
     with pytest.raises(UnavailableError, match="the work of a step is not known: what the step does depends on"):
         work.of_counts(parse(Counts, found, "counts"))
+
+
+def test_the_work_of_a_profiled_launch_is_what_it_counted(tmp_path):
+    content = builders.profile_record("s", "mnist_cnn", "host", tmp_path, random.Random(1))
+    del content["schema"]  # of its file
+    found = work.of_profile(parse(ProfileRecord, content, "profile"))
+    assert found.all_calls == sum(row[0] for row in builders.OPERATORS.values())
+    assert found.all_bytes == sum(row[3] for row in builders.OPERATORS.values())
+    assert found.flops(PRODUCT) == 151_000_000 + 302_000_000 and found.all_flops > found.flops(PRODUCT)
 
 
 def test_families_have_names_that_the_worker_gives():
@@ -100,19 +110,17 @@ def test_a_target_is_read_from_a_record_of_ceilings():
 
 
 def test_a_machine_that_follows_the_roofline_is_predicted_to_one_percent():
-    rows = observed()
-    missed = [np.expm1(errors) for _, errors in predictor.train(models.fit_roofline, rows).left_out]
-    assert np.quantile(np.abs(np.concatenate(missed)), 0.9) < 0.01
-    fitted = models.fit_roofline(rows)
+    found = errors(models.fit_roofline, observed())
+    assert found.rows == 96 and found.refused == 0
+    assert found.median_error < 0.01 and found.p90_error < 0.01
+    fitted = models.fit_roofline(observed())
     assert (fitted.call_s, fitted.step_s) == pytest.approx((CALL_S, STEP_S), rel=0.05)
     assert {name: fitted.factors[name] for name in FACTORS} == pytest.approx(FACTORS, rel=0.05)
 
 
 def test_an_environment_is_predicted_from_what_it_was_measured_to_add():
-    known = [row for row in observed() if row.environment == "host"]
-    new = [row for row in observed() if row.environment != "host"]
-    found = predictor.train(models.fit_roofline, known).predict(new)
-    assert np.quantile(relative_errors([one.seconds for one in found], new), 0.9) < 0.01
+    found = judge.leave_out(models.fit_roofline, observed(), judge.GROUPINGS["environment"])
+    assert judge.score("roofline", "environment", found).p90_error < 0.01
 
 
 def test_a_linear_machine_is_predicted_by_the_linear_model_which_never_goes_below_what_was_observed():
@@ -131,8 +139,9 @@ def test_the_correction_learns_what_the_roofline_misses_and_leaves_a_perfect_one
     pytest.importorskip("sklearn")
     quirk = observed(10, noise=lambda _, case: 0.4 * math.tanh(math.log2(case.batch) - 5))
     known, new = ([row for row in quirk if (row.workload in ("w8", "w9")) is far] for far in (False, True))
+    seconds = np.array([row.seconds for row in new])
     missed = {
-        name: np.median(relative_errors(models.MODELS[name](known).predict(new), new))
+        name: np.median(np.abs(models.MODELS[name](known).predict(new) / seconds - 1))
         for name in ("roofline", "corrected")
     }
     assert missed["corrected"] < missed["roofline"] / 3
@@ -212,13 +221,8 @@ def test_noise_that_differs_between_workloads_and_batches_keeps_coverage():
 
     covered = total = 0
     for seed in range(4):
-        rows = observed(12, noise, seed, batches=(16, 128))
-        for workload in {row.workload for row in rows}:
-            trained = predictor.train(models.fit_roofline, [row for row in rows if row.workload != workload])
-            new = [row for row in rows if row.workload == workload]
-            found = replace(trained, range=predictor.Range.of(rows)).predict(new)  # whose work may lie far beyond
-            covered += sum(one.low <= row.seconds <= one.high for one, row in zip(found, new, strict=True))
-            total += len(found)
+        found = errors(models.fit_roofline, observed(12, noise, seed, batches=(16, 128)))
+        covered, total = covered + found.covered, total + found.intervals
     assert total == 4 * 48 and 0.85 <= covered / total < 1
 
 
@@ -226,7 +230,7 @@ def test_with_few_workloads_intervals_have_no_ends_and_one_is_refused():
     rows = observed(4)
     trained = predictor.train(models.fit_roofline, rows)
     found = trained.predict(rows[:1])[0]
-    assert (found.low, found.high, trained.workloads_wanted) == (None, None, 5)
+    assert (found.low, found.high, found.workloads, trained.workloads_wanted) == (None, None, 4, 5)
     with pytest.raises(UnavailableError, match="a model needs two workloads to be trained on, there is w0"):
         predictor.train(models.fit_roofline, observed(1))
 
@@ -264,3 +268,47 @@ def test_an_environment_cannot_add_more_than_was_measured():
     row = observed(1)[0]
     with pytest.raises(TareError, match="environment_step_s, 2"):
         parse(cases.Observation, row.to_json() | {"environment_step_s": 2 * row.seconds + 2}, "row")
+
+
+# --- judging
+
+
+def predicted(row, seconds):
+    return row, predictor.Prediction(seconds=seconds, low=None, high=None, workloads=2)
+
+
+def test_regret_is_zero_where_the_ranking_is_right_and_what_a_wrong_choice_costs_elsewhere():
+    host, docker = observed(1, batches=(16,))
+    host, docker = host.replace(seconds=1.0), docker.replace(seconds=1.5)
+    assert judge.regrets([predicted(host, 7), predicted(docker, 8)]) == [0]
+    assert judge.regrets([predicted(host, 8), predicted(docker, 7)]) == [0.5]
+    assert judge.regrets([predicted(host, 7)]) == []
+    assert errors(models.fit_roofline, observed(4)).worst_regret == 0
+
+
+def test_a_score_counts_what_was_refused_and_what_was_covered():
+    row = observed(1)[0].replace(seconds=1.0)
+    told = [predictor.Prediction(seconds=s, low=0.9, high=1.2, workloads=9) for s in (1.1, 0.8)]
+    told.append(predictor.Prediction(seconds=1.3, low=1.1, high=1.5, workloads=9))
+    tried = [judge.Tried(row=row, prediction=one) for one in told] + [
+        judge.Tried(row=row, prediction=None, refused="x")
+    ]
+    found = judge.score("m", "workload", tried)
+    assert (found.rows, found.refused, found.covered, found.intervals) == (4, 1, 2, 3)
+    assert found.median_error == pytest.approx(0.2) and found.p90_error == pytest.approx(0.28)
+    assert found.coverage[0] == pytest.approx(2 / 3) and found.coverage[1] < 2 / 3 < found.coverage[2]
+    nothing = judge.score("m", "workload", tried[-1:])
+    assert nothing.median_error is None and nothing.coverage is None and nothing.refused == 1
+
+
+def test_the_table_has_every_model_by_every_grouping_and_ranges_of_batches_are_left_out_whole():
+    rows = observed(3, batches=(16, 128))
+    found = judge.table(rows, {name: models.MODELS[name] for name in ("linear", "roofline")})
+    assert [(one.left_out, one.model) for one in found] == [
+        (grouping, model)
+        for grouping in ("workload", "batch range", "environment")
+        for model in ("linear", "roofline")
+    ]
+    batches = next(one for one in found if one.left_out == "batch range")
+    assert batches.refused == batches.rows  # 16 and 128 lie eight times apart
+    assert {judge.GROUPINGS["batch range"](row) for row in observed(1, batches=(16, 63, 64, 255))} == {2, 3}

@@ -1,0 +1,125 @@
+"""Judges a model by what it predicts of whole groups that it was not fitted to: errors, coverage, regret.
+
+Intervals promise their level for workloads that were left out. Where ranges of batches or environments were, the
+coverage is what was found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tare.core.errors import UnavailableError
+from tare.predict.cases import Observation
+from tare.predict.models import MODELS, Fit
+from tare.predict.predictor import BEYOND, Prediction, train
+from tare.stats.intervals import share_interval
+
+BATCH_RANGE = 4  # a range of batches: from a power of it to the next
+# What is left out as a whole.
+GROUPINGS: Mapping[str, Callable[[Observation], Hashable]] = {
+    "workload": lambda row: row.workload,
+    "batch range": lambda row: math.floor(math.log(row.batch, BATCH_RANGE) + 1e-9),
+    "environment": lambda row: row.environment,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A row, and what was predicted for it without its group; or why it was refused."""
+
+    row: Observation
+    prediction: Prediction | None
+    refused: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """How well a model predicts groups that were left out; None where nothing was predicted."""
+
+    model: str
+    left_out: str
+    rows: int
+    refused: int
+    median_error: float | None  # absolute, relative to what was measured
+    p90_error: float | None
+    covered: int
+    intervals: int  # with ends: with few workloads there are none
+    choices: int  # jobs with two places at least that were predicted
+    mean_regret: float | None  # of choosing by the predictions: by how much longer than in the best place
+    worst_regret: float | None
+
+    @property
+    def coverage(self) -> tuple[float, float, float] | None:
+        """Share of intervals that hold what was measured, and its own 95% interval, as if rows were independent."""
+        if not self.intervals:
+            return None
+        return (self.covered / self.intervals, *share_interval(self.covered, self.intervals, 0.05))
+
+
+def leave_out(
+    fit: Fit,
+    rows: Sequence[Observation],
+    group_of: Callable[[Observation], Hashable],
+    *,
+    alpha: float = 0.1,
+    beyond: float = BEYOND,
+) -> list[Tried]:
+    """Each row predicted by a model that was fitted without any row of its group."""
+    found = []
+    for group in dict.fromkeys(map(group_of, rows)):
+        predictor = train(fit, [row for row in rows if group_of(row) != group], alpha=alpha, beyond=beyond)
+        for row in rows:
+            if group_of(row) == group:
+                try:
+                    found.append(Tried(row=row, prediction=predictor.predict([row])[0]))
+                except UnavailableError as error:
+                    found.append(Tried(row=row, prediction=None, refused=str(error)))
+    return found
+
+
+def score(model: str, left_out: str, tried: Sequence[Tried]) -> Score:
+    """What rows that were left out say of a model."""
+    told = [(one.row, one.prediction) for one in tried if one.prediction is not None]
+    errors = [abs(prediction.seconds / row.seconds - 1) for row, prediction in told]
+    held = [p.low <= row.seconds <= p.high for row, p in told if p.low is not None and p.high is not None]
+    found = regrets(told)
+    return Score(
+        model=model,
+        left_out=left_out,
+        rows=len(tried),
+        refused=len(tried) - len(told),
+        median_error=float(np.median(errors)) if errors else None,
+        p90_error=float(np.quantile(errors, 0.9)) if errors else None,
+        covered=sum(held),
+        intervals=len(held),
+        choices=len(found),
+        mean_regret=float(np.mean(found)) if found else None,
+        worst_regret=max(found, default=None),
+    )
+
+
+def regrets(told: Sequence[tuple[Observation, Prediction]]) -> list[float]:
+    """Of each job, a workload at a batch: seconds where it is predicted fastest by those of the fastest, less 1."""
+    jobs: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for row, prediction in told:
+        jobs.setdefault((row.workload, row.batch), []).append((prediction.seconds, row.seconds))
+    return [
+        min(places)[1] / min(seconds for _, seconds in places) - 1 for places in jobs.values() if len(places) > 1
+    ]
+
+
+def table(rows: Sequence[Observation], models: Mapping[str, Fit] = MODELS, *, alpha: float = 0.1) -> list[Score]:
+    """Every model by every grouping with two groups at least.
+
+    Raises UnavailableError: without a group there is no second workload to train on.
+    """
+    return [
+        score(model, name, leave_out(fit, rows, group_of, alpha=alpha))
+        for name, group_of in GROUPINGS.items()
+        if len(set(map(group_of, rows))) > 1
+        for model, fit in models.items()
+    ]
