@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tare import __version__
 from tare.analysis.told_steps import why_no_steps
+from tare.experiments.sliced import LEFT_OUT
 from tare.machine import facts
 from tare.model.choices import Choice
 from tare.model.journals.units import SERVED
 from tare.model.records.campaigns import Unit
+from tare.model.records.launches import LaunchRecord
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.weigh.answer import Answer, CauseFound, Weighed
@@ -133,7 +135,7 @@ class Found:
         place, cost, name = self.places[choice.name], self.cost(choice.name), launch_name(choice.name)
         launches = [unit.launches[name] for unit in self.units if name in unit.launches]
         if cost.run is None:
-            reason = next((one.reason for one in launches if one.reason), "it has no complete round")
+            reason = failure_of(launches) or "it has no complete round"
             return Weighed(name=choice.name, text=choice.text, digest=place.digest, status="failed", reason=reason)
         served = any(name in unit.whole for unit in self.units)
         was_sliced = not served and any(one.slices is not None and one.slices.is_sliced for one in launches)
@@ -168,6 +170,14 @@ class Found:
         plan = self.rounds.sealed().plan
         told = (str(unit.slicing["refused"]) for unit in self.units if unit.slicing and unit.slicing["refused"])
         return plan.slicing_refused or next(told, None)
+
+
+def failure_of(launches: Iterable[LaunchRecord]) -> str | None:
+    """Why launches of an environment failed, as the first of them says; None where none did.
+
+    That a round was made for others is no failure.
+    """
+    return next((one.reason for one in launches if one.reason and one.reason != LEFT_OUT), None)
 
 
 def machine_line() -> str:
