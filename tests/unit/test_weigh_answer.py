@@ -1,13 +1,26 @@
 """The answer in words, and conditions on it."""
 
+import re
+
 import pytest
 from answers import ANSWER, EQUAL, SLOW
 
 from tare.core.errors import UserError
 from tare.model.schema import parse_file
-from tare.weigh.answer import Answer, Seconds
+from tare.weigh.answer import Answer, Ratio, Seconds
 from tare.weigh.gate import check_names, judge, read_gate
-from tare.weigh.words import WIDTH, interval_s, markdown, seconds_text, sentences, table_rows, terminal
+from tare.weigh.page import WIDTH as WIDTH_OF_FIGURE
+from tare.weigh.page import forest
+from tare.weigh.words import (
+    WIDTH,
+    finding_text,
+    interval_s,
+    markdown,
+    seconds_text,
+    sentences,
+    table_rows,
+    terminal,
+)
 
 
 def test_an_answer_fits_a_terminal_and_says_each_row():
@@ -41,6 +54,22 @@ def test_a_difference_that_is_a_start_says_so():
     assert "No cause was confirmed." in sentences(ANSWER, late) and sentences(ANSWER, SLOW)[-1].startswith(
         "Each step"
     )
+
+
+def test_what_is_faster_is_worded_without_signs_and_needs_no_repair():
+    faster = SLOW.replace(run=Ratio(ratio=0.94, low=0.935, high=0.945, rounds=8))
+    found = faster.causes[0].replace(advice=None)
+    assert finding_text(faster, found).endswith("it explains 5.2% of the 6.0%.")
+    assert "To fix it" not in terminal(ANSWER.replace(environments=(faster.replace(causes=(found,)),)))
+
+
+def test_an_interval_that_says_nothing_leaves_the_page_its_size():
+    """Of two rounds, an interval may reach beyond anything."""
+    wide = SLOW.replace(run=Ratio(ratio=1.5, low=1e-5, high=1e5, rounds=2))
+    drawn = forest(ANSWER.replace(environments=(wide,)))
+    assert drawn.count("<text") < 20
+    ends = [float(one) for one in re.findall(r'x2="([0-9.-]+)"', drawn)]
+    assert max(ends) <= WIDTH_OF_FIGURE
 
 
 def test_an_answer_is_read_back_as_it_was_written(tmp_path):
