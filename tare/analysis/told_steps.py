@@ -33,9 +33,10 @@ def parts_by_steps(launch: LaunchRecord) -> dict[str, float] | None:
 
 
 def why_no_steps(steps: Steps | None) -> str | None:
-    """Why a launch tells no steps; None where it does."""
+    """Why a launch tells no steps, or too few of them; None where it tells enough."""
     if steps is not None and steps.ends_ns:
-        return None
+        count = len(steps.ends_ns)
+        return None if count >= FEWEST_STEPS else f"a run has {count} of them, and it takes {FEWEST_STEPS}"
     if steps is None or not steps.ran:
         return "the hook did not run: the job starts no Python, or one that ignores PYTHONPATH (python -I, -E)"
     if steps.lacking:

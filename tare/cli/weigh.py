@@ -106,7 +106,6 @@ def run_weigh(arguments: argparse.Namespace) -> int:
 
     from tare.core import streams
     from tare.core.arguments import INTERRUPTED
-    from tare.core.files import write_text
     from tare.weigh import gate, words
     from tare.weigh.session import ANSWER, weigh
 
@@ -123,8 +122,9 @@ def run_weigh(arguments: argparse.Namespace) -> int:
     _write_page(answer, results)
     print((results / ANSWER).read_text(encoding="utf-8") if arguments.json else words.terminal(answer))
     if arguments.markdown is not None:
-        before = arguments.markdown.read_text(encoding="utf-8") if arguments.markdown.exists() else ""
-        write_text(arguments.markdown, f"{before}{words.markdown(answer)}\n")
+        arguments.markdown.parent.mkdir(parents=True, exist_ok=True)
+        with arguments.markdown.open("a", encoding="utf-8") as handle:
+            handle.write(f"{words.markdown(answer)}\n")
     judged = [gate.judge(one, answer) for one in gates]
     for one in judged:
         streams.tell(f"tare: {one.gate.text}: {one.outcome}: {one.why}")

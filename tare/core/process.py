@@ -240,6 +240,24 @@ class Lease:
             _guard.renew(self._name)
             self._at = now
 
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """While the block runs, a thread renews: what runs in it may take longer than LEASE_S."""
+        done = threading.Event()
+
+        def renew() -> None:
+            with contextlib.suppress(UnavailableError):  # the next `renew` outside of the block raises it
+                while not done.wait(RENEW_S):
+                    self.renew()
+
+        thread = threading.Thread(target=renew, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
     def end(self) -> None:
         """Nothing is stopped any more."""
         _guard.forget(self._name)

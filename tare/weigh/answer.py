@@ -75,7 +75,7 @@ class CauseFound(Record):
         change: what the confirming launches had otherwise.
         gained: the environment's time with the change, as a ratio to that without.
         share: of the log-ratio to the reference that the change takes away; None where that is not told from zero.
-        advice: the option or line that mends it.
+        advice: the option or line that mends it; None where the environment is faster than the reference.
     """
 
     cause: str

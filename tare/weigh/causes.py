@@ -132,7 +132,9 @@ class Change(Record):
             name=f"{choice.name}+{re.sub(r'[^a-z0-9_-]+', '-', self.name.lower()).strip('-')}",
             options=(*without_options(choice.options, *self.without), *self.options),
             variables={**kept, **self.variables},
-            unset=tuple(dict.fromkeys((*choice.unset, *self.unset))),
+            unset=tuple(
+                name for name in dict.fromkeys((*choice.unset, *self.unset)) if name not in self.variables
+            ),
         )
 
 
@@ -432,9 +434,8 @@ def _affinity(reference: Side, side: Side, name: str) -> Suspicion | None:
         advice = "remove --cpuset-cpus, or name as many processors as the reference has"
         changes += _left_away(side, ("--cpuset-cpus",), "no cpuset", advice)
         if side.choice.options[:1] == ("taskset",):
-            changes.append(
-                Change(name="no taskset", without=("taskset", "-c", "-pc"), advice="start the job without taskset")
-            )
+            widened = ("taskset", "-c", str(reference.seen.cpus))  # the last one holds
+            changes.append(Change(name="no taskset", options=widened, advice="start the job without taskset"))
     narrowed = _narrowed(side.python)
     if narrowed is not None and narrowed != _narrowed(reference.python):
         evidence.append(_differs("processors of its threads at its end", _narrowed(reference.python), narrowed))
@@ -856,7 +857,7 @@ PAGE = """# Causes that `tare weigh` looks for
 
 Written from `tare/weigh/causes.py` by `python -m tare.weigh.causes`. Each cause is suspected where its facts differ
 between the reference and another environment. It is called confirmed only where launches with that one change alone
-were faster.
+were faster, or slower if the environment is faster than the reference.
 
 | cause | what it is | appears in | what is looked at | what confirms it |
 | --- | --- | --- | --- | --- |

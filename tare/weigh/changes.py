@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
+from tare.core.files import cache_path
 from tare.core.process import run
 from tare.core.progress import step
 from tare.model.choices import Choice
@@ -19,7 +22,9 @@ KEPT = "{kept}"  # in a variable's value: a folder that stays from launch to lau
 SYSTEMS = (Path("/"), Path("/usr"), Path("/usr/local"))
 
 
-def apply(change: Change, choice: Choice, reference: PythonFacts | None, results: Path) -> Choice:
+def apply(
+    change: Change, choice: Choice, reference: PythonFacts | None, results: Path, stack: contextlib.ExitStack
+) -> Choice:
     """An environment with a change.
 
     Args:
@@ -27,27 +32,31 @@ def apply(change: Change, choice: Choice, reference: PythonFacts | None, results
         choice: the environment.
         reference: of the reference's job, whose Python may be shown inside.
         results: folder of what is kept.
+        stack: removes at its end what is made for the change.
 
     Raises:
         UnavailableError: what it needs can't be made here.
+        OSError: a file can't be copied.
     """
     made = change.of(choice)
     if any(KEPT in value for value in change.variables.values()):
-        kept = results / "kept" / made.name
+        kept = results / "kept"
+        stack.callback(remove, kept)
+        kept = kept / made.name
         kept.mkdir(parents=True, exist_ok=True)
         variables = {name: value.replace(KEPT, str(kept)) for name, value in made.variables.items()}
         made = made.replace(variables=variables, binds=(*made.binds, f"{kept}:{kept}"))
     if change.form == "unpacked":
-        made = made.replace(image=str(unpacked(choice)))
+        made = made.replace(image=str(unpacked(choice, stack)))
     if change.stage is not None:
-        made = made.replace(binds=(*made.binds, f"{staged(Path(change.stage), results)}:{change.stage}"))
+        made = made.replace(binds=(*made.binds, f"{staged(Path(change.stage), stack)}:{change.stage}"))
     if change.tree is not None:
         made = with_tree(made, reference)
     return made
 
 
-def unpacked(choice: Choice) -> Path:
-    """An Apptainer image as a folder.
+def unpacked(choice: Choice, stack: contextlib.ExitStack) -> Path:
+    """An Apptainer image as a folder, for as long as the stack is.
 
     Raises:
         UnavailableError: Apptainer can't build it.
@@ -55,29 +64,41 @@ def unpacked(choice: Choice) -> Path:
     adapter = Apptainer(choice, {})
     source = adapter.find(image_folder()).reference
     target = image_folder() / f"{choice.name}.sandbox"
-    partial = target.with_suffix(".part")
-    shutil.rmtree(partial, ignore_errors=True)
+    remove(target)  # of a start that was killed
+    stack.callback(remove, target)
     with step(f"unpack {source}"):
-        words = [*adapter.program, "build", *adapter.userns, "--sandbox", str(partial), str(source)]
+        words = [*adapter.program, "build", *adapter.userns, "--sandbox", str(target), str(source)]
         built = run(words, timeout_s=BUILD_S, env=adapter.environment_variables())
     if not built.ok:
         raise UnavailableError(f"the image can't be unpacked: {built.explain()}")
-    shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
     return target
 
 
-def staged(folder: Path, results: Path) -> Path:
-    """A copy of a folder on the disk of the results.
+def remove(folder: Path) -> None:
+    """Remove a folder, also where an image allows nobody to write into folders of it."""
+    for place, names, _ in os.walk(folder):
+        for path in (Path(place, name) for name in names):
+            if not path.is_symlink():  # which may lead to this machine's own folders
+                with contextlib.suppress(OSError):
+                    path.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def staged(folder: Path, stack: contextlib.ExitStack) -> Path:
+    """A copy of a folder on the disk of the cache, for as long as the stack is.
 
     Raises:
-        UnavailableError: it is too large.
+        UnavailableError: it is too large, or holds the cache.
+        OSError: a file can't be copied.
     """
+    target = cache_path("weigh", "staged", str(os.getuid()), folder.name)
+    if target.is_relative_to(folder.resolve()):
+        raise UnavailableError(f"{folder} holds the folder that it would be copied to: point TARE_CACHE elsewhere")
     size = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
     if size > MOST_STAGED_BYTES:
         raise UnavailableError(f"{folder} has {size / 1e9:.1f} GB, too much to copy it for a trial")
-    target = results / "staged" / folder.name
-    shutil.rmtree(target, ignore_errors=True)
+    remove(target)
+    stack.callback(remove, target)
     shutil.copytree(folder, target, symlinks=True, ignore=shutil.ignore_patterns(".git"))
     return target
 

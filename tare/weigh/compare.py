@@ -41,6 +41,9 @@ def compared(before: Answer, after: Answer) -> str:
             lines.append(f"{one.name}: no change is shown ({between(ratio)}).")
         else:
             lines.append(f"{one.name}: relative to the reference, a whole run is {between(ratio)} than before.")
+    for one in before.environments:
+        if after.named(one.name) is None:
+            rows.append((one.name, ratio_text(one.run), ratio_text(None), "–"))
     if before.command != after.command:
         lines.append("The jobs differ: their commands are not the same.")
     if before.reference_text != after.reference_text:

@@ -97,9 +97,12 @@ class Surroundings(Record):
 
     @property
     def shm_bytes(self) -> int | None:
-        """The size of /dev/shm."""
+        """The size of /dev/shm; of a tmpfs that says none, half of the machine's memory (tmpfs(5))."""
         found = self.mount_of("/dev/shm")
-        return None if found is None or found.point != "/dev/shm" else found.size_bytes
+        if found is None or found.point != "/dev/shm":
+            return None
+        usual = self.memory_bytes // 2 if found.kind == "tmpfs" and self.memory_bytes is not None else None
+        return found.size_bytes or usual
 
     def mount_of(self, path: str) -> Mount | None:
         """The mount on which a path lies: of those with the longest point, the last one."""

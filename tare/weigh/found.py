@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tare import __version__
 from tare.analysis.told_steps import why_no_steps
+from tare.experiments.sliced import LEFT_OUT
 from tare.machine import facts
 from tare.model.choices import Choice
 from tare.model.journals.units import SERVED
 from tare.model.records.campaigns import Unit
+from tare.model.records.launches import LaunchRecord, Steps
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.weigh.answer import Answer, CauseFound, Weighed
@@ -76,7 +78,7 @@ class Found:
         request, first = self.request, self.request.reference
         control = cost_of(self.units, CONTROL, 1 - request.confidence)
         told = [unit.launches[HOST].steps for unit in self.units if unit.launches[HOST].ok]
-        steps = next((one.teller for one in told if one is not None and one.teller), None)
+        steps = next((_tellers(one) for one in told if one is not None and one.teller), None)
         return Answer(
             tare=__version__,
             at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -133,11 +135,10 @@ class Found:
         place, cost, name = self.places[choice.name], self.cost(choice.name), launch_name(choice.name)
         launches = [unit.launches[name] for unit in self.units if name in unit.launches]
         if cost.run is None:
-            reason = next((one.reason for one in launches if one.reason), "it has no complete round")
+            reason = failure_of(launches) or "it has no complete round"
             return Weighed(name=choice.name, text=choice.text, digest=place.digest, status="failed", reason=reason)
         served = any(name in unit.whole for unit in self.units)
         was_sliced = not served and any(one.slices is not None and one.slices.is_sliced for one in launches)
-        last = next((one for one in reversed(launches) if one.ok), None)
         return Weighed(
             name=choice.name,
             text=choice.text,
@@ -149,12 +150,21 @@ class Found:
             step=cost.step_ratio,
             steps_reason=None
             if cost.step is not None or self.request.steps == "none"
-            else why_no_steps(last.steps if last else None),
+            else self._why_no_steps(name),
             sliced=was_sliced,
             unsliced_reason=SERVED if served else None if was_sliced else place.alone or self._refused(),
             causes=tuple(causes),
             remarks=tuple(self._other_programs(place)),
         )
+
+    def _why_no_steps(self, name: str) -> str:
+        """Why steps of an environment are not compared: it lacks them, or the reference does."""
+        for one in (name, HOST):
+            launches = [unit.launches[one] for unit in self.units if one in unit.launches]
+            last = next((launch.steps for launch in reversed(launches) if launch.ok), None)
+            if (why := why_no_steps(last)) is not None:
+                return why if one == name else f"in {self.request.reference.name}, {why}"
+        return "not every round has them"
 
     def _other_programs(self, place: Place) -> Iterator[str]:
         """Programs of the job that are not those of the reference: more than the environment is compared then."""
@@ -168,6 +178,19 @@ class Found:
         plan = self.rounds.sealed().plan
         told = (str(unit.slicing["refused"]) for unit in self.units if unit.slicing and unit.slicing["refused"])
         return plan.slicing_refused or next(told, None)
+
+
+def _tellers(steps: Steps) -> str:
+    """What told the steps, and what told others."""
+    return f"{steps.teller}" + (f"; not counted: {', '.join(steps.others)}" if steps.others else "")
+
+
+def failure_of(launches: Iterable[LaunchRecord]) -> str | None:
+    """Why launches of an environment failed, as the first of them says; None where none did.
+
+    That a round was made for others is no failure.
+    """
+    return next((one.reason for one in launches if one.reason and one.reason != LEFT_OUT), None)
 
 
 def machine_line() -> str:

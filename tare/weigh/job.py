@@ -88,14 +88,15 @@ class JobProgram(CommandProgram):
             shutil.copytree(HOOK, place.folder / COPY, ignore=shutil.ignore_patterns("__pycache__"))
 
     def argv_at(self, place: Place) -> tuple[str, ...]:
-        """As it is, without the variables that it is not to have."""
-        return (*without(self.without), *self.argv)
+        """As it is, without the variables that it is not to have; PYTHONPATH leads to the hook."""
+        names = tuple(name for name in self.without if not (self.hooked and name == "PYTHONPATH"))
+        return (*without(names), *self.argv)
 
     def variables_at(self, place: Place) -> Mapping[str, str]:
         """Its own variables, and the hook's."""
         if not self.hooked:
             return self.variables
-        path = self.variables.get("PYTHONPATH", self.python_path)
+        path = None if "PYTHONPATH" in self.without else self.variables.get("PYTHONPATH", self.python_path)
         own = str(place.inside / COPY)
         hook = {"TARE_HOOK": str(place.inside / WRITES), "PYTHONPATH": f"{own}:{path}" if path else own}
         hook |= {"TARE_HOOK_PATTERN": self.pattern} if self.pattern else {}

@@ -30,7 +30,7 @@ STYLE = Path(__file__).resolve().parents[1] / "report/templates/page.css"
 WIDTH, ROW, LEFT, RIGHT, TOP, AXIS = 640, 34, 150, 20, 8, 34  # of the figure, in its own units
 CHIPS = {"different within margin": "different-within-margin", "confirmed": "different", "excluded": "equivalent"}
 STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # between ticks
-FARTHEST = 10.0  # a ratio beyond this leaves the axis to the others
+FARTHEST = 10.0  # where the axis ends at most: a ratio beyond it is said in words
 
 
 def write_page(answer: Answer, path: Path) -> None:
@@ -117,7 +117,7 @@ def forest(answer: Answer) -> Markup:
     rows: list[tuple[str, Ratio | None]] = [(f"{answer.reference} again", answer.control)]
     rows += [(one.name, one.run) for one in answer.environments]
     shown = [one for _, one in rows if one is not None and one.ratio < FARTHEST]
-    ends = [end - 1 for one in shown for end in (one.ratio, one.low, one.high) if end is not None]
+    ends = [min(end, FARTHEST) - 1 for one in shown for end in (one.ratio, one.low, one.high) if end is not None]
     low, high = min([-1.5 * answer.margin, *ends]), max([1.5 * answer.margin, *ends])
     low, high = low - 0.06 * (high - low), high + 0.06 * (high - low)
 
@@ -149,7 +149,7 @@ def forest(answer: Answer) -> Markup:
             parts.append(f'<text x="{LEFT + 6}" y="{y + 4}" style="fill:var(--fig-muted)">{said}</text>')
             continue
         if one.low is not None and one.high is not None:
-            ends_at = f'x1="{x(one.low - 1)}" x2="{x(one.high - 1)}"'
+            ends_at = f'x1="{x(one.low - 1)}" x2="{x(min(one.high, FARTHEST) - 1)}"'
             parts.append(f'<line {ends_at} y1="{y}" y2="{y}" style="stroke:{colour};stroke-width:3"/>')
         parts.append(
             f'<circle cx="{x(one.ratio - 1)}" cy="{y}" r="5" style="fill:{colour}">'

@@ -141,4 +141,4 @@ def look(request: Request, site: Site, choice: Choice, kept: Path) -> tuple[Surr
     record = run_launches({choice.name: order}, way).records[choice.name]
     if not record.ok:
         raise UnavailableError(f"{choice.text}: no program can be started in it: {record.reason}")
-    return surroundings(said.read_text(errors="surrogateescape")), limits
+    return surroundings(said.read_text(encoding="utf-8", errors="backslashreplace")), limits

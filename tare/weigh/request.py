@@ -74,11 +74,14 @@ class Request:
         )
 
     def in_shell(self, command: str, option: str) -> None:
-        """Run a command of the user's own in the job's folder; `option` named it.
+        """Run a command of the user's own in the job's folder, with this whole shell's variables and the job's.
+
+        `option` named it.
 
         Raises:
             UserError: it fails.
         """
-        ended = run(["/bin/sh", "-c", command], timeout_s=SETUP_S, env=dict(self.shell), cwd=self.workdir)
+        variables = {**os.environ, **self.variables}
+        ended = run(["/bin/sh", "-c", command], timeout_s=SETUP_S, env=variables, cwd=self.workdir)
         if not ended.ok:
             raise UserError(f"{option} {command!r} failed: {ended.explain()}")

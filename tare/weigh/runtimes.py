@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tare.core.errors import UnavailableError, UserError
-from tare.core.files import cache_path, home_dir, project_root
+from tare.core.files import cache_path, home_dir, project_root, sha256_text
 from tare.core.places import user_name
 from tare.core.process import Finished, run
 from tare.core.progress import step
@@ -178,11 +178,14 @@ class Containers(Plain):
         return run([self.choice.runtime, *arguments], timeout_s=timeout_s, env=self.environment_variables())
 
     def command(self, launch: Launch) -> list[str]:
-        """`run` with what names the launch, then the user's options."""
+        """`run` with what names the launch, then the user's options. The root of a rootless daemon is this user."""
         options = self.choice.options
-        user = [] if option_values(options, *USERS) else ["--user", f"{launch.uid}:{launch.gid}"]
-        if self.choice.runtime == "podman" and launch.uid != 0 and not option_values(options, "--userns"):
-            user += ["--userns=keep-id"]
+        told = getattr(self.inner, "told", None)  # what Docker's daemon has said
+        own = "0:0" if told is not None and told.rootless else f"{launch.uid}:{launch.gid}"
+        user = [] if option_values(options, *USERS) else ["--user", own]
+        if not option_values(options, "--userns"):
+            user += ["--userns=host"] if told is not None and told.remaps else []
+            user += ["--userns=keep-id"] if self.choice.runtime == "podman" and launch.uid != 0 else []
         cut_off = launch.isolate_network and not option_values(options, *NETWORKS)
         return [
             *(self.choice.runtime, "run", "--rm", "--interactive", "--pull=never", "--name", launch.name),
@@ -245,7 +248,7 @@ class Apptainer(Plain):
             if not path.exists():
                 raise UserError(f"{self.choice.text}: {path} does not exist")
             return Image(reference=str(path))
-        target = folder / f"{self.choice.name}.sif"
+        target = folder / f"{sha256_text(text)[:16]}.sif"
         if not target.exists():
             partial = target.with_suffix(".part.sif")
             with step(f"{self.choice.name}: apptainer pull {text}"):

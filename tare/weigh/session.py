@@ -11,6 +11,7 @@ import shutil
 import time
 from pathlib import Path
 
+from tare.core.errors import UnavailableError
 from tare.experiments.alone import measuring
 from tare.model.studies.layout import SEALED
 from tare.weigh.answer import Answer
@@ -33,7 +34,7 @@ def weigh(request: Request, results: Path) -> Answer:
 
     Raises:
         UserError: the request can't be met as it is.
-        UnavailableError: the reference can't be had, or the job fails in it.
+        UnavailableError: the reference or every other environment can't be had, or the job fails in the reference.
     """
     began = time.monotonic()
     with measuring(results / "campaign" / SEALED), contextlib.ExitStack() as stack:
@@ -41,6 +42,9 @@ def weigh(request: Request, results: Path) -> Answer:
         if request.setup is not None:
             request.in_shell(request.setup, "--setup")
         places, unavailable = open_places(request, results, stack)
+        if unavailable and len(places) == 1:
+            reasons = "; ".join(unavailable.values())
+            raise UnavailableError(f"nothing can be compared with {request.reference.name}: {reasons}")
         rounds = Rounds(request, results, "campaign", places)
         try_the_job(request, rounds)
         until = time.monotonic() + 60 * request.minutes  # of measuring: what came before is not

@@ -15,7 +15,7 @@ from tare.weigh.answer import CauseFound, Finding
 from tare.weigh.causes import CAUSES, Change, Suspicion
 from tare.weigh.changes import apply
 from tare.weigh.conclude import Cost, cost_of
-from tare.weigh.found import Found
+from tare.weigh.found import Found, failure_of
 from tare.weigh.places import open_place
 from tare.weigh.rounds import Rounds, launch_name
 
@@ -30,10 +30,11 @@ Key = tuple[str, str]  # the names of an environment and of a cause
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """A change that was tried: what the environment cost with it against without it."""
+    """A change that was tried: what the environment cost with it against without it, and why launches failed."""
 
     change: Change
     cost: Cost
+    failure: str | None = None
 
 
 def try_changes(
@@ -63,23 +64,36 @@ def try_changes(
     places = {reference: found.places[reference]}
     opened: list[tuple[Key, Change, str]] = []
     tried: dict[Key, list[Tried | str]] = {}
-    for name, suspicion, change in wanted[: _affordable(found, wanted, left_s)]:
+    count = _affordable(found, wanted, left_s)
+    for name, suspicion, change in wanted[:count]:
         key, own = (name, suspicion.cause), found.places[name]
         try:
-            choice = apply(change, own.choice, found.python[reference], results)
+            choice = apply(change, own.choice, found.python[reference], results, stack)
             place = open_place(found.request, results, choice, own.adapter.network, stack)
-        except TareError as error:
+        except (TareError, OSError) as error:
             tried.setdefault(key, []).append(f"{change.name} can't be tried: {reason_of(error)}")
             continue
+        place.alone = place.alone or own.alone  # they are compared, so they share rounds
         places |= {name: own, choice.name: place}
         opened.append((key, change, choice.name))
     if opened:
         rounds = Rounds(found.request, results, "causes", places)
         rounds.uses_gpu = found.rounds.uses_gpu
-        units = rounds.run(left_s)
+        try:
+            units = rounds.run(left_s)
+        except TareError as error:  # what was found before stays
+            for key, change, _ in opened:
+                tried.setdefault(key, []).append(f"{change.name} can't be tried: {reason_of(error)}")
+            opened = []
         for key, change, other in opened:
-            cost = cost_of(units, launch_name(other), found.alpha, reference=launch_name(key[0]))
-            tried.setdefault(key, []).append(Tried(change=change, cost=cost))
+            name = launch_name(other)
+            cost = cost_of(units, name, found.alpha, reference=launch_name(key[0]))
+            failure = failure_of(unit.launches[name] for unit in units if name in unit.launches)
+            tried.setdefault(key, []).append(Tried(change=change, cost=cost, failure=failure))
+    late = wanted[count:] if count == MOST_CHANGES else []
+    for name, suspicion, _ in late:
+        reason = f"only {MOST_CHANGES} changes are tried at once, and others are likelier"
+        tried.setdefault((name, suspicion.cause), []).append(reason)
     return tried
 
 
@@ -139,7 +153,9 @@ def _changed(base: CauseFound, whole: Cost, tried: Tried | str) -> CauseFound:
         return base.replace(reason=tried)
     change, gained = tried.change, tried.cost.run
     if gained is None or gained.mean is None or whole.run is None or whole.run.mean is None:
-        return base.replace(reason=f"the job fails with {change.name}")
+        if tried.failure is None:
+            return base.replace(reason=f"no round has a run with {change.name} and one without")
+        return base.replace(reason=f"the job fails with {change.name}: {tried.failure}")
     finding, share = judged(gained, whole.run.mean)
     return base.replace(
         finding=finding,
@@ -147,7 +163,7 @@ def _changed(base: CauseFound, whole: Cost, tried: Tried | str) -> CauseFound:
         share=share,
         change=change.name,
         gained=tried.cost.run_ratio,
-        advice=change.advice,
+        advice=change.advice if whole.run.mean > 0 else None,  # nothing is to be fixed where it is faster
     )
 
 

@@ -215,10 +215,10 @@ def advice_of(cause: CauseFound) -> str | None:
 
 
 def _share(run: Ratio, cause: CauseFound) -> str:
-    whole = percent(run.ratio - 1)
+    whole = _plain(run.ratio - 1)
     if cause.share is None:
         return f"a part of the {whole}"
-    return f"{_plain(run.ratio ** min(1.0, cause.share) - 1)} of the {whole.lstrip('+')}"
+    return f"{_plain(run.ratio ** min(1.0, cause.share) - 1)} of the {whole}"
 
 
 def _about(answer: Answer, one: Weighed) -> Iterator[str]:

@@ -152,6 +152,12 @@ def stood(monkeypatch, tmp_path):
         def renew(self):
             log.append("renewed")
 
+        @contextlib.contextmanager
+        def kept(self):
+            log.append("kept")
+            yield
+            log.append("no longer kept")
+
         def end(self):
             log.append("lease ended")
 
@@ -205,7 +211,7 @@ def test_launches_that_came_are_run_in_the_rounds_order_and_the_others_are_told(
         ("ready", "b", 19.0, 3, True), ("others", "b", ["a's group"]),
         ("ready", "d", 17.0, 3, True), ("others", "d", ["a's group"]), ("d", 110),
         ("lease", ["a's group", "d's group"]), ("hold", ["a", "d"]),
-        ("whole", ["a", "d"], [1, 0], 17.0), "d", ("awaited", "d"), "renewed",
+        ("whole", ["a", "d"], [1, 0], 17.0), "kept", "d", "no longer kept", ("awaited", "d"), "renewed",
         ("end", "d"), ("end", "b"), ("end", "a"), "lease ended",
     ]  # fmt: skip
 

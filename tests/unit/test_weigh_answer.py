@@ -1,13 +1,28 @@
 """The answer in words, and conditions on it."""
 
+import math
+import re
+
 import pytest
-from answers import ANSWER, EQUAL, SLOW
+from answers import ANSWER, EQUAL, GONE, SLOW
 
 from tare.core.errors import UserError
 from tare.model.schema import parse_file
-from tare.weigh.answer import Answer, Seconds
+from tare.weigh.answer import Answer, Ratio, Seconds
+from tare.weigh.compare import changed, compared
 from tare.weigh.gate import check_names, judge, read_gate
-from tare.weigh.words import WIDTH, interval_s, markdown, seconds_text, sentences, table_rows, terminal
+from tare.weigh.page import WIDTH as WIDTH_OF_FIGURE
+from tare.weigh.page import forest
+from tare.weigh.words import (
+    WIDTH,
+    finding_text,
+    interval_s,
+    markdown,
+    seconds_text,
+    sentences,
+    table_rows,
+    terminal,
+)
 
 
 def test_an_answer_fits_a_terminal_and_says_each_row():
@@ -41,6 +56,22 @@ def test_a_difference_that_is_a_start_says_so():
     assert "No cause was confirmed." in sentences(ANSWER, late) and sentences(ANSWER, SLOW)[-1].startswith(
         "Each step"
     )
+
+
+def test_what_is_faster_is_worded_without_signs_and_needs_no_repair():
+    faster = SLOW.replace(run=Ratio(ratio=0.94, low=0.935, high=0.945, rounds=8))
+    found = faster.causes[0].replace(advice=None)
+    assert finding_text(faster, found).endswith("it explains 5.2% of the 6.0%.")
+    assert "To fix it" not in terminal(ANSWER.replace(environments=(faster.replace(causes=(found,)),)))
+
+
+def test_an_interval_that_says_nothing_leaves_the_page_its_size():
+    """Of two rounds, an interval may reach beyond anything."""
+    wide = SLOW.replace(run=Ratio(ratio=1.5, low=1e-5, high=1e5, rounds=2))
+    drawn = forest(ANSWER.replace(environments=(wide,)))
+    assert drawn.count("<text") < 20
+    ends = [float(one) for one in re.findall(r'x2="([0-9.-]+)"', drawn)]
+    assert max(ends) <= WIDTH_OF_FIGURE
 
 
 def test_an_answer_is_read_back_as_it_was_written(tmp_path):
@@ -81,3 +112,27 @@ def test_a_condition_names_an_environment():
     with pytest.raises(UserError, match="no environment dokcer"):
         check_names([read_gate("dokcer > 5%")], ["docker"])
     check_names([read_gate("any > 5%"), read_gate("docker.step > 5%")], ["docker"])
+
+
+def test_two_answers_say_what_has_changed():
+    """The difference of two log-ratios has the variance of both."""
+    slower = EQUAL.replace(run=Ratio(ratio=1.101, low=1.096, high=1.106, rounds=8))
+    after = ANSWER.replace(environments=(slower, GONE.replace(name="new")), command=("python", "other.py"))
+    lines = compared(ANSWER, after).splitlines()
+    rows = {line.split()[0]: line.split()[1:] for line in lines[1 : lines.index("")]}
+    assert rows["docker"][:2] == ["+0.10%", "±0.5"] and rows["docker"][2] == "+10.1%"
+    assert set(rows) == {"docker", "new", SLOW.name, "gone"}, "environments that one of them lacks have a row too"
+    assert rows[SLOW.name] == ["+6.0%", "±0.6", "–", "–"]
+    assert "docker: relative to the reference, a whole run is 9.2% to 10.7% longer than before." in lines
+    assert "The jobs differ: their commands are not the same." in lines
+    same = compared(ANSWER, ANSWER)
+    assert "docker: no change is shown" in same and "differ:" not in same
+
+
+def test_a_change_between_answers_needs_two_intervals():
+    alone = Ratio(ratio=1.1, rounds=1)
+    assert changed(alone, EQUAL.run) is None
+    first = Ratio(ratio=1.0, low=0.97, high=1 / 0.97, rounds=6)
+    one = changed(first, Ratio(ratio=1.0, low=0.96, high=1 / 0.96, rounds=9))
+    assert one.ratio == pytest.approx(1.0) and one.rounds == 6
+    assert math.log(one.high) == pytest.approx(math.hypot(math.log(0.97), math.log(0.96)))

@@ -1,6 +1,8 @@
 """The table of causes: each is suspected where its facts differ, and none of two environments that are alike."""
 
+import os
 import subprocess
+import sys
 
 import pytest
 
@@ -150,6 +152,33 @@ def test_a_change_of_an_environment_takes_one_thing_away():
     assert (less.name, less.options, dict(less.variables)) == ("a+no-quota", ("--memory=1g",), {})
     more = Change(name="OMP_NUM_THREADS=2", variables={"OMP_NUM_THREADS": "2"}, advice="").of(choice)
     assert more.name == "a+omp_num_threads-2" and more.variables == {"OMP_NUM_THREADS": "2"}
+    again = Change(name="x", variables={"A": "1"}, unset=("B",), advice="").of(choice.replace(unset=("A", "C")))
+    assert again.unset == ("C", "B"), "a variable that it sets stays"
+
+
+def test_without_taskset_a_job_has_the_processors_of_the_reference():
+    planted = side("one=host: taskset -c 0 nice -n 5", surroundings=seen(cpus="0"))
+    (found,) = [one for one in suspects(REFERENCE, planted) if one.cause == "affinity"]
+    assert found.changes[0].name == "no taskset"
+    command = found.changes[0].of(planted.choice).options
+    assert command == ("taskset", "-c", "0", "nice", "-n", "5", "taskset", "-c", "0-3")
+    usable = sorted(os.sched_getaffinity(0))
+    every = ",".join(map(str, usable))
+    run = [word if word not in ("0", "0-3") else {"0": str(usable[0]), "0-3": every}[word] for word in command]
+    shown = "import os; print(*sorted(os.sched_getaffinity(0)))"
+    done = subprocess.run([*run, sys.executable, "-c", shown], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == list(map(str, usable))
+
+
+def test_shared_memory_of_the_usual_size_says_none():
+    """A tmpfs of half the machine's memory is mounted without `size=`, as the host's /dev/shm mostly is."""
+    usual = HOST.mounts[1].replace(options=("rw", "nosuid"))
+    host = seen(mounts=(HOST.mounts[0], usual), memory_bytes=16 << 30)
+    assert host.shm_bytes == 8 << 30 and HOST.shm_bytes == 8 << 30
+    assert seen(mounts=(HOST.mounts[0], usual)).shm_bytes is None
+    reference = Side(choice=read_choice("host"), seen=host, python=PYTHON, workdir="/work")
+    found = suspects(reference, side(surroundings=seen(mounts=SMALL_SHM)))
+    assert [one.cause for one in found] == ["shared memory"]
 
 
 def test_what_the_probe_says_here_is_read():

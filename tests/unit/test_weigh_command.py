@@ -193,6 +193,50 @@ def test_json_stands_alone_on_standard_output(said, tmp_path, monkeypatch):
     assert "OF_THE_SESSION" in answer["left_out"] and "A_TOKEN" not in answer["left_out"]
 
 
+def test_a_summary_is_appended_to_whatever_the_file_is(said, tmp_path, monkeypatch):
+    """A link stays one, and bytes that are no text stay as they are."""
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    (tmp_path / "real.md").write_bytes(b"caf\xe9\n")
+    (tmp_path / "link.md").symlink_to("real.md")
+    for file in ("link.md", "new/summary.md"):
+        assert said("--env", "host", "--minutes", "0.01", "--markdown", file)[0] == 0
+    assert (tmp_path / "link.md").is_symlink()
+    assert (tmp_path / "real.md").read_bytes().startswith(b"caf\xe9\n**`true`**")
+    assert (tmp_path / "new/summary.md").read_text().startswith("**`true`**")
+
+
+def test_setup_and_between_have_the_whole_shell_and_take_as_long_as_they_do(said, tmp_path, monkeypatch):
+    """Launches wait meanwhile; whoever watches over them is told that nothing hangs. The third call takes long."""
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    monkeypatch.setattr("tare.core.process.LEASE_S", 3.0)
+    monkeypatch.setenv("OF_THE_SESSION", "1")
+    between = "rm -f out; echo >> calls; test $(wc -l < calls) -ne 3 || sleep 4.5"
+    commands = ("--setup", 'test "$OF_THE_SESSION$GIVEN" = 12 && touch made', "--between", between)
+    words = ["--env", "host", "--minutes", "0.01", "--no-causes", "--setenv", "GIVEN=2", *commands]
+    job = ["sh", "-c", "test -e made && test ! -e out && touch out"]
+    status, text = said(*words, command=job)
+    assert status == 0, text
+    units = read_sealed(tmp_path / "results/weigh/job/campaign/sealed.json").units
+    assert [unit.voided for unit in units] == [None, None]
+
+
+def test_bytes_of_variables_that_are_no_text_are_no_reason_to_stop(said, monkeypatch):
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/caf\udce9")
+    status, text = said("--env", "host", "--minutes", "0.01")
+    assert status == 0, text
+
+
+def test_where_nothing_is_left_to_compare_nothing_is_measured(said, tmp_path):
+    status, line = said("--env", "host", "--env", "lost=venv=/nowhere")
+    assert status == UnavailableError.exit_code
+    assert line == (
+        "tare: nothing can be compared with host: lost=venv=/nowhere: /nowhere has no bin/python: "
+        "name the folder of the environment"
+    )
+    assert not (tmp_path / "results/weigh/job/campaign/units.jsonl").exists()
+
+
 def test_each_start_begins_anew(said, tmp_path, monkeypatch):
     """The job's files may have changed since one was interrupted: its units are set aside."""
     monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)

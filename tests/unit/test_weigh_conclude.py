@@ -7,12 +7,14 @@ from types import SimpleNamespace
 import pytest
 from campaign_builders import served_rounds
 
+from tare.experiments.sliced import LEFT_OUT
 from tare.model.journals.units import real_s
+from tare.model.records.launches import Steps
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.stats.intervals import Interval
 from tare.weigh.conclude import Cost, cost_of
-from tare.weigh.found import Found
+from tare.weigh.found import Found, _tellers, failure_of
 
 
 @pytest.mark.parametrize(("rounds", "verdict"), [(5, "inconclusive"), (6, "different")])
@@ -60,3 +62,35 @@ def test_a_control_that_leaves_zero_out_is_told(run, step, starts):
     found.request = SimpleNamespace(margin=0.02, minutes=5.0)
     said = list(found._remarks(Cost(run=interval(run), parts={}, step=interval(step))))
     assert len(said) == len(starts) and all(map(str.startswith, said, starts))
+
+
+def launched(count, **more):
+    steps = Steps(teller="SGD 1" if count else None, ends_ns=tuple(range(count)), **more)
+    return SimpleNamespace(ok=True, reason=None, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("own", "reference", "why"),
+    [
+        (launched(5), launched(9), "a run has 5 of them, and it takes 8"),
+        (launched(9), launched(5), "in host, a run has 5 of them, and it takes 8"),
+        (launched(9), launched(0, lacking=("JAX has none",)), "in host, JAX has none"),
+        (launched(9), launched(9), "not every round has them"),
+    ],
+)
+def test_steps_that_can_not_be_compared_have_a_reason(own, reference, why):
+    found = Found.__new__(Found)
+    found.request = SimpleNamespace(reference=SimpleNamespace(name="host"))
+    found.units = [SimpleNamespace(launches={HOST: reference, "docker": own})]
+    assert found._why_no_steps("docker") == why
+
+
+def test_optimizers_whose_steps_are_not_counted_are_named():
+    assert _tellers(Steps(teller="Adam 1", others=("Adam 2",))) == "Adam 1; not counted: Adam 2"
+    assert _tellers(Steps(teller="SGD 1")) == "SGD 1"
+
+
+def test_a_round_of_other_launches_is_no_failure():
+    left_out, failed = (SimpleNamespace(ok=False, reason=reason) for reason in (LEFT_OUT, "no data"))
+    assert failure_of([left_out, failed]) == "no data"
+    assert failure_of([left_out, launched(9)]) is None

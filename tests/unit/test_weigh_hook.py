@@ -27,6 +27,9 @@ class SGD(Optimizer): pass
 """
 
 
+CALLBACKS = "class CallbackList:\n    def on_train_batch_end(self, batch, logs=None):\n        return batch\n"
+
+
 def pythons():
     """Interpreters of this machine, ours among them."""
     found = [sys.executable]
@@ -113,6 +116,17 @@ def test_an_old_torch_is_named(tmp_path):
 def test_methods_that_end_a_step(tmp_path, module, name, method):
     package(tmp_path, module, f"class {name}:\n    def {method}(self, batch, logs=None):\n        return batch\n")
     job = f"from {module} import {name}\none = {name}()\nassert [one.{method}(k) for k in range(3)] == [0, 1, 2]\n"
+    ended, wrote = run(tmp_path, job)
+    assert ended.stderr == "" and len(steps_in(wrote["steps"])) == 3
+
+
+def test_a_class_that_several_modules_have_tells_each_step_once(tmp_path):
+    """As Keras 3 has CallbackList: where it is written, in `keras.src.callbacks` and in `keras.callbacks`."""
+    package(tmp_path, "keras.src.callbacks.callback_list", CALLBACKS)
+    imported = "from keras.src.callbacks.callback_list import CallbackList\n"
+    (tmp_path / "keras/src/callbacks/__init__.py").write_text(imported)
+    (tmp_path / "keras/callbacks.py").write_text(imported)
+    job = "from keras.callbacks import CallbackList\nfor k in range(3):\n    CallbackList().on_train_batch_end(k)\n"
     ended, wrote = run(tmp_path, job)
     assert ended.stderr == "" and len(steps_in(wrote["steps"])) == 3
 

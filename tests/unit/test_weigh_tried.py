@@ -1,13 +1,19 @@
 """What a change says of a cause, by the interval of what it gains."""
 
+import contextlib
 import math
+from types import SimpleNamespace
 
 import pytest
 
+from tare.core.errors import UnavailableError
+from tare.experiments.sliced import LEFT_OUT
+from tare.model.choices import read_choice
 from tare.stats.intervals import Interval
+from tare.weigh import tried as module
 from tare.weigh.causes import Change, Suspicion
 from tare.weigh.conclude import Cost
-from tare.weigh.tried import Tried, _cause, _first_of_each, judged
+from tare.weigh.tried import MOST_CHANGES, Tried, _cause, _first_of_each, judged, try_changes
 
 
 def gained(low, mean, high):
@@ -80,3 +86,108 @@ def test_the_first_change_of_each_cause_comes_before_second_ones():
         ("a", "CPU quota", "no quota"),
         ("b", "CPU quota", "no quota"),
     ]
+
+
+def test_what_makes_an_environment_faster_is_nothing_to_fix():
+    faster = Cost(run=gained(0.89, 0.90, 0.91), parts={}, step=None)
+    one = _cause(QUOTA, faster, [tried(0, 1.05, 1.06, 1.07)])
+    assert (one.finding, one.advice) == ("confirmed", None)
+    slower = Cost(run=gained(1.09, 1.10, 1.11), parts={}, step=None)
+    assert _cause(QUOTA, slower, [tried(0, *ALL)]).advice == "do threads"
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        ("sh ended with status 3: no data", "the job fails with threads: sh ended with status 3: no data"),
+        (None, "no round has a run with threads and one without"),
+    ],
+)
+def test_a_change_without_a_ratio_says_why(failure, reason):
+    whole = Cost(run=gained(1.09, 1.10, 1.11), parts={}, step=None)
+    nothing = Tried(change=CHANGES[0], cost=Cost(run=None, parts={}, step=None), failure=failure)
+    only = QUOTA.replace(changes=CHANGES[:1])
+    assert _cause(only, whole, [nothing]).reason == reason
+
+
+QUOTA_REASON = "it has a quota"
+
+
+@pytest.fixture
+def trying(monkeypatch, tmp_path):
+    """`trying(changes, refused, ended)`: what came of changes of the environment `slow`, and the rounds' places."""
+
+    def trying(count=1, refused=None, ended=None, units=()):
+        changes = tuple(Change(name=f"change {number}", advice="") for number in range(count))
+        quota = QUOTA.replace(changes=changes)
+        made = []
+
+        def open_place(request, results, choice, network, stack):
+            if refused is not None:
+                raise refused
+            return SimpleNamespace(choice=choice, alone=None)
+
+        class Rounds:
+            def __init__(self, request, results, name, places):
+                made.append(places)
+
+            def run(self, left_s):
+                if ended is not None:
+                    raise ended
+                return list(units)
+
+        monkeypatch.setattr(module, "open_place", open_place)
+        monkeypatch.setattr(module, "Rounds", Rounds)
+        choice, adapter = read_choice("slow=docker=img --cpus 1"), SimpleNamespace(network=None)
+        slow = SimpleNamespace(choice=choice, alone=QUOTA_REASON, adapter=adapter)
+        found = SimpleNamespace(
+            request=SimpleNamespace(reference=read_choice("host")),
+            places={"host": SimpleNamespace(alone=None), "slow": slow},
+            python={"host": None},
+            units=[SimpleNamespace(cost_s=1.0)],
+            rounds=SimpleNamespace(uses_gpu=False),
+            alpha=0.05,
+        )
+        with contextlib.ExitStack() as stack:
+            said = try_changes(found, {"slow": [quota]}, tmp_path, 1e6, stack)
+        return said[("slow", "CPU quota")], made
+
+    return trying
+
+
+def test_a_change_is_tried_in_the_rounds_of_its_environment(trying):
+    """Without its quota it could be sliced, and would then never run beside what it is compared with."""
+    (one,), (places,) = trying()
+    assert isinstance(one, Tried) and one.failure is None
+    assert {name: place.alone for name, place in places.items()} == {
+        "host": None,
+        "slow": QUOTA_REASON,
+        "slow+change-0": QUOTA_REASON,
+    }
+
+
+@pytest.mark.parametrize("error", [UnavailableError("no room"), PermissionError(13, "denied", "/data/x")])
+def test_a_change_that_can_not_be_made_is_no_end(trying, error):
+    (reason,), made = trying(refused=error)
+    assert reason.startswith("change 0 can't be tried: no ") and made == []
+
+
+def test_rounds_of_changes_that_end_leave_the_answer(trying):
+    said, _ = trying(count=2, ended=UnavailableError("6 rounds in a row were void"))
+    assert said == [f"change {number} can't be tried: 6 rounds in a row were void" for number in range(2)]
+
+
+def test_more_time_is_not_asked_for_where_only_so_many_changes_are_tried(trying):
+    said, _ = trying(count=MOST_CHANGES + 1)
+    assert [isinstance(one, Tried) for one in said] == [True] * MOST_CHANGES + [False]
+    assert said[-1] == "only 4 changes are tried at once, and others are likelier"
+
+
+def test_a_change_whose_launches_fail_says_how(trying):
+    def launch(reason):
+        return SimpleNamespace(ok=reason is None, reason=reason)
+
+    launches = [{"slow+change-0": launch(reason)} for reason in (LEFT_OUT, "no data")]
+    units = [SimpleNamespace(launches=one, whole=(), empty_launches=()) for one in launches]
+    (one,), _ = trying(units=units)
+    assert one.failure == "no data" and one.cost.run is None

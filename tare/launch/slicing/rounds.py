@@ -123,11 +123,16 @@ def run_launches(orders: Mapping[str, Order], way: Way) -> Round:
         lease.hold([note for one in held.values() for note in one.notes])
         limit_s = min(one.order.conditions.launch_timeout_s for one in held.values())
         by_root = {one.job.root: one for one in held.values() if one.job is not None}
+
+        def before(job: Job) -> None:
+            with lease.kept():
+                way.before(job.name)
+
         limits = Limits(
             own_s=limit_s,
             renew=lease.renew,
             ended=lambda job: _await_end(by_root[job.root], lease.renew),
-            before=lambda job: way.before(job.name),
+            before=before,
         )
         try:
             hold_all(jobs)

@@ -1,0 +1,129 @@
+"""What starts jobs in runtimes of the user's own: images, users, folders that are made for a change."""
+
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from asking import a_launch
+
+from tare.core.errors import UnavailableError
+from tare.core.process import Finished
+from tare.model.choices import read_choice
+from tare.weigh import changes
+from tare.weigh.job import COPY, JobProgram
+from tare.weigh.runtimes import Apptainer, Containers
+
+PULLS = """#!/bin/sh
+for word; do last=$word target=$before before=$word; done
+echo "$last" >> "$(dirname "$0")/pulled"
+echo "$last" > "$target"
+"""
+
+
+@pytest.fixture
+def apptainer(tmp_path, monkeypatch):
+    """A program that writes what it pulls into the file that it is to make."""
+    program = tmp_path / "bin/apptainer"
+    program.parent.mkdir()
+    program.write_text(PULLS)
+    program.chmod(0o755)
+
+    def made(text):
+        adapter = Apptainer(read_choice(text), {"PATH": "/usr/bin:/bin"})
+        own = {"PATH": "/usr/bin:/bin"}
+        adapter.inner = SimpleNamespace(program=str(program), userns=False, environment_variables=lambda: own)
+        return adapter
+
+    return made
+
+
+def test_each_source_is_pulled_once_under_whatever_name(apptainer, tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    texts = ("apptainer=docker://a:1", "apptainer=docker://a:2", "other=apptainer=docker://a:1 --nv")
+    found = [Path(apptainer(text).find(images).reference) for text in texts]
+    assert [path.read_text() for path in found] == ["docker://a:1\n", "docker://a:2\n", "docker://a:1\n"]
+    assert (tmp_path / "bin/pulled").read_text().split() == ["docker://a:1", "docker://a:2"]
+
+
+@pytest.mark.parametrize(
+    ("told", "text", "words"),
+    [
+        ({}, "docker=a", ["--user", "7:8"]),
+        ({"rootless": True}, "docker=a", ["--user", "0:0"]),
+        ({"remaps": True}, "docker=a", ["--user", "7:8", "--userns=host"]),
+        ({"remaps": True}, "docker=a --userns host", ["--user", "7:8"]),
+        ({"rootless": True}, "docker=a --user 5", []),
+        (None, "podman=a", ["--user", "7:8", "--userns=keep-id"]),
+    ],
+)
+def test_a_job_is_the_users_in_each_kind_of_daemon(told, text, words):
+    """The root of a rootless daemon's containers is this user, who alone may use the folder of a launch."""
+    adapter = Containers(read_choice(text), {})
+    if told is not None:
+        adapter.inner = SimpleNamespace(told=SimpleNamespace(**{"rootless": False, "remaps": False, **told}))
+    command = adapter.command(a_launch("one", ("true",), reference="sha256:a", uid=7, gid=8))
+    named = [adapter.choice.runtime, "run", "--rm", "--interactive", "--pull=never", "--name", "one"]
+    assert command[: command.index("--workdir")] == [*named, "--network", "none", *words]
+
+
+def test_the_hook_stays_where_a_job_is_not_to_have_a_path_of_modules(tmp_path):
+    place = SimpleNamespace(inside=tmp_path, folder=tmp_path)
+    job = JobProgram(
+        ("python", "train.py"),
+        workdir=tmp_path,
+        variables={"PYTHONPATH": "/given"},
+        without=("PYTHONPATH", "OMP_NUM_THREADS"),
+        hooked=True,
+        python_path="/of/the/image",
+    )
+    assert job.argv_at(place) == ("/usr/bin/env", "-u", "OMP_NUM_THREADS", "python", "train.py")
+    assert job.variables_at(place)["PYTHONPATH"] == str(tmp_path / COPY)
+
+
+@pytest.fixture
+def job_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "work"
+    (folder / "results").mkdir(parents=True)
+    (folder / "train.py").write_text("pass\n")
+    return folder
+
+
+def test_a_copy_of_the_jobs_folder_lies_in_the_cache_and_goes(job_folder, tmp_path):
+    with contextlib.ExitStack() as stack:
+        copy = changes.staged(job_folder, stack)
+        assert copy.is_relative_to(tmp_path / "cache") and (copy / "train.py").exists()
+    assert not copy.exists()
+
+
+def test_a_folder_is_not_copied_into_itself(job_folder, monkeypatch):
+    monkeypatch.setenv("TARE_CACHE", str(job_folder / "cache"))
+    with contextlib.ExitStack() as stack, pytest.raises(UnavailableError, match="TARE_CACHE"):
+        changes.staged(job_folder, stack)
+
+
+def test_an_image_that_was_unpacked_goes_with_folders_that_nobody_may_write(job_folder, tmp_path, monkeypatch):
+    """What a link in it leads to stays as it is."""
+    mine = tmp_path / "mine"
+    mine.mkdir(mode=0o755)
+    sif = tmp_path / "job.sif"
+    sif.touch()
+
+    def build(words, **_):
+        target = Path(words[-2])
+        (target / "etc/sealed").mkdir(parents=True)
+        (target / "etc/sealed/file").touch()
+        (target / "var").symlink_to(mine)
+        (target / "etc/sealed").chmod(0o555)
+        return Finished(
+            argv=tuple(words), returncode=0, stdout="", stderr="", started_ns=0, ended_ns=1, user_s=0.0,
+            system_s=0.0, timed_out=False,
+        )  # fmt: skip
+
+    monkeypatch.setattr(changes, "run", build)
+    with contextlib.ExitStack() as stack:
+        folder = changes.unpacked(read_choice(f"apptainer={sif}"), stack)
+        assert (folder / "etc/sealed/file").exists()
+    assert not folder.exists() and mine.stat().st_mode & 0o777 == 0o755
