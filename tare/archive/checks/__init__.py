@@ -21,13 +21,16 @@ def _check(name: str, proves: str, of: Callable[[Tree, Notes], None]) -> Check:
 # In the order in which they are made: from the bytes to what is concluded of them.
 CHECKS: tuple[Check, ...] = (
     _check("members", "Every file is the one that archive.json lists, and there is no other.", members.members),
-    _check("crate", "Every file that the crate describes is there, with its size and its hash.", members.crate),
+    _check("crate", "Every file that the crate describes is there, and all that it says follows from the records.",
+           members.crate),
     _check("ledger-chain", "No row of a ledger was edited, taken out or put in.", chain.ledger_chain),
     _check("ledger-folders", "Every campaign has its rows in the ledger, and every row its campaign.",
            chain.ledger_folders),
     _check("ledger-rows", "What a ledger's rows say of campaigns follows from these, and tries are counted on.",
            chain.ledger_rows),
-    _check("stamps", "Every stamp is as it was written, at its place in the chain.", chain.stamps),
+    _check("stamps",
+           "Every stamp is as it was written, at its place in the chain, and announced what was measured.",
+           chain.stamps),
     _check("words", "Orders of every campaign that began after a word from outside follow from that word.",
            chain.words),
     _check("held", "Every hash that was left elsewhere is in the chain.", chain.held),
