@@ -97,7 +97,10 @@ def _written_again(tree: Tree, index: Index, found: Mapping[str, Any], notes: No
     except TareError as error:
         notes.leave(CRATE, f"can't be written again: {tree.plain(error)}")
         return
-    one, other = ({str(entity.get("@id")): entity for entity in graph["@graph"]} for graph in (found, made))
+    one, other = (
+        {str(entity.get("@id")): entity for entity in graph["@graph"] if isinstance(entity, Mapping)}
+        for graph in (found, made)
+    )
     wrong = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
     if wrong:
         rest = f", and of {len(wrong) - 1} more" if wrong[1:] else ""
