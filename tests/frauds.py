@@ -927,8 +927,8 @@ UNDETECTABLE: Mapping[str, str] = {
         "the folder is as it once was; `--held` finds it, if the hash of a later row was left elsewhere"
     ),
     "records that the ledger does not list are edited beyond what launches say too, and all is made again": (
-        "profiled launches, ceilings, facts of the machine, times of builds, copies of the tree, answers of `tare "
-        "optimise`: the archive's own SHA-256 shows it, if it was left elsewhere"
+        "profiled launches, ceilings, the machine, builds, copies of the tree, answers of `tare optimise`: the "
+        "archive's SHA-256 shows it, if that was left elsewhere"
     ),
     "a launch is said to have failed": (
         "launches fail; the report counts them, and only a hash that was left elsewhere shows it"
