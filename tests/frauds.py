@@ -241,8 +241,9 @@ def swap_environments(study: Study) -> None:
     def change(rows: list[Row]) -> None:
         for unit in (row for row in rows if "unit" in row):
             launches, name = unit["launches"], other_than_host(unit)
-            kept = {key: {own: launches[key][own] for own in ("launch", "pad_bytes")} for key in (HOST, name)}
-            launches[HOST], launches[name] = launches[name] | kept[HOST], launches[HOST] | kept[name]
+            first, second = launches[HOST], launches[name]
+            own, other = ({key: one[key] for key in ("launch", "pad_bytes")} for one in (first, second))
+            launches[HOST], launches[name] = second | own, first | other
 
     study.edit(change)
 
