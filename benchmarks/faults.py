@@ -183,19 +183,21 @@ def about(folder: Path) -> dict[str, Record]:
 
 
 def take(arguments: argparse.Namespace, wanted: Sequence[Case], rows: list[Record], journal: Journal) -> None:
-    """Make trials as long as the minutes last."""
+    """Make trials as long as the minutes last, which do not include the undisturbed runs."""
     until = time.monotonic() + 60 * arguments.minutes
     pools: dict[str, Pool] = {}
     for number, case in enumerate(wanted, start=1):
         if case.environment not in pools:
+            began = time.monotonic()
             pool = pools[case.environment] = Pool(
                 arguments.out.with_suffix("") / case.environment, case.environment
             )
             if arguments.fresh:
                 shutil.rmtree(pool.home, ignore_errors=True)
             if not pool.record.exists():
-                say(f"undisturbed runs in {case.environment}: some minutes")
+                say(f"undisturbed runs in {case.environment}, once: some 15 minutes")
             pool.prepare()
+            until += time.monotonic() - began
             if pool.about["commit"] != commit():
                 say(f"{pool.home} is of commit {pool.about['commit']}: --fresh makes it of this one")
         if time.monotonic() > until:
@@ -232,7 +234,9 @@ def publish(made: Path) -> None:
 def parsed() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=120.0, help="no trial begins after them")
+    parser.add_argument(
+        "--minutes", type=float, default=120.0, help="no trial begins after them; the undisturbed runs come on top"
+    )
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="of faults; all by default")
     parser.add_argument("--environments", nargs="+", choices=ENVIRONMENTS, default=list(ENVIRONMENTS))
     parser.add_argument("--kills", type=int, default=KILLS, help="trials of the kind kill in all")

@@ -20,6 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from tare import __version__
 from tare.core.files import canonical_json, read_json, sha256_file, sha256_text, write_json, write_text
 from tare.model.journals.ledger import HASH, LEDGER
 from tare.model.journals.sealed import PLAN, SEAL_KEY, UNITS, read_plan, read_rows
@@ -228,6 +231,19 @@ def repeat_unit(study: Study) -> None:
     study.edit(change)
 
 
+def swap_environments(study: Study) -> None:
+    """The launches of an environment are called the host's, and the host's are called its own."""
+
+    def change(rows: list[Row]) -> None:
+        for unit in (row for row in rows if "unit" in row):
+            launches, name = unit["launches"], other_than_host(unit)
+            first, second = launches[HOST], launches[name]
+            own, other = ({key: one[key] for key in ("launch", "pad_bytes")} for one in (first, second))
+            launches[HOST], launches[name] = second | own, first | other
+
+    study.edit(change)
+
+
 def repeat_launch(study: Study) -> None:
     """The shorter of two launches of an environment stands in both units, under the name of either."""
     folder = study.campaign("causes")
@@ -365,6 +381,23 @@ def hide_attempt(study: Study) -> None:
     study.edit_ledger(lambda rows: [row for row in rows if row.get("plan_sha256") != sha256])
 
 
+def put_back_first_try(study: Study) -> None:
+    """The second try is taken away with its rows, and the first is put back in its place."""
+    (aside,) = study.folder.glob("*/*/superseded-1")
+    campaign = aside.parent
+    first, second = sha256_file(aside / PLAN), sha256_file(campaign / PLAN)
+    for path in [one for one in campaign.iterdir() if one != aside]:
+        path.unlink()
+    for path in list(aside.iterdir()):
+        path.rename(campaign / path.name)
+    aside.rmdir()
+
+    def is_of_the_second(row: Row) -> bool:
+        return row.get("plan_sha256") == second or (row.get("plan_sha256"), row["event"]) == (first, "superseded")
+
+    study.edit_ledger(lambda rows: [row for row in rows if not is_of_the_second(row)])
+
+
 def lower_attempt(study: Study) -> None:
     """The second try says that it is the first, and spends all of alpha."""
     study.edit_plan(attempt=1)
@@ -482,6 +515,34 @@ def widen_margin_everywhere(study: Study) -> None:
         write_json(path, plan)
 
 
+def edit_config(study: Study, change: Callable[[Row], None]) -> None:
+    """Change the study's own file."""
+    path = study.root / f"config/{study.study}.yaml"
+    content = yaml.safe_load(path.read_text())
+    change(content)
+    write_text(path, yaml.safe_dump(content, allow_unicode=True))
+
+
+def widen_announced_margin(study: Study) -> None:
+    """The margin is widened in the study too; a stamp from before the data has the first one."""
+    widen_margin_everywhere(study)
+    edit_config(study, lambda content: content["margins"].update(run=0.5))
+
+
+def drop_announced_campaign(study: Study) -> None:
+    """The study no longer asks for a campaign that was measured; a stamp from before the data does."""
+    remove_campaign_and_rows(study)
+    edit_config(study, lambda content: [one.update(sweep_batches=[]) for one in content["workloads"].values()])
+
+
+def drop_seed(study: Study) -> None:
+    """A plan has no seed of orders, as those of older versions: any order will do."""
+    path = study.campaign("sweep") / PLAN
+    plan = read_json(path)
+    del plan["order_seed"]
+    write_json(path, plan)
+
+
 def add_row(study: Study) -> None:
     """A campaign of another workload lies under this one's name."""
     study.edit_plan(study.campaign("sweep"), workload="sentiment_rnn")
@@ -532,6 +593,14 @@ def edit_source(study: Study) -> None:
     """The worker's source is another program than the one that measured."""
     path = study.root / "tare/worker/train.py"
     write_text(path, path.read_text() + "\nPATCHED = 1\n")
+
+
+def disown_source(study: Study) -> None:
+    """The worker's source is another program, and archive.json says that other programs measured."""
+    edit_source(study)
+    path = study.root / "archive.json"
+    names = [plan.parent.relative_to(study.root).as_posix() for plan in study.folder.rglob(PLAN)]
+    write_json(path, read_json(path) | {"remade": sorted(names)})
 
 
 def edit_judge(study: Study) -> None:
@@ -591,6 +660,20 @@ def edit_published(study: Study) -> None:
     write_text(path, text.replace(number, f"{float(number) + 1}", 1))
 
 
+def edit_paper(study: Study) -> None:
+    """A number that a paper published is another one, in the paper's file as well."""
+    path = study.root / "config/published/nyu2022.yaml"
+    text = path.read_text()
+    number = next(match[0] for match in re.finditer(r"\d+\.\d+", text))
+    write_text(path, text.replace(number, f"{float(number) + 1}", 1))
+    edit_published(study)
+
+
+def add_table(study: Study) -> None:
+    """A table that no record gives lies beside the others."""
+    write_text(study.results / "tables/summary.csv", "environment,ratio\ndocker,1.0\n")
+
+
 def edit_figure(study: Study) -> None:
     """A bar of a figure is longer."""
     path = next(path for path in sorted((study.results / "figures").glob("intervals_*.svg")))
@@ -619,6 +702,18 @@ def edit_page_figure(study: Study) -> None:
     write_text(path, path.read_text().replace("</desc>", " (moved)</desc>", 1))
 
 
+def add_picture(study: Study) -> None:
+    """A picture that nothing draws lies beside the pages."""
+    write_text(study.results / "report/docker.svg", '<svg xmlns="http://www.w3.org/2000/svg"/>')
+
+
+def edit_page_of_another_version(study: Study) -> None:
+    """A number on the answer's page is another one, and every page says that another version of Tare wrote it."""
+    edit_page(study)
+    for path in (study.results / "report").glob("*.html"):
+        write_text(path, path.read_text().replace(f'content="Tare {__version__}"', 'content="Tare 0.0"'))
+
+
 def remove_page(study: Study) -> None:
     """A page that tells too much is taken away."""
     (study.results / "report/method.html").unlink()
@@ -639,6 +734,21 @@ def edit_crate(study: Study) -> None:
     entity = next(one for one in found["@graph"] if one.get("sha256"))
     entity["sha256"] = "0" * 64
     write_json(path, found)
+
+
+def edit_crate_action(study: Study) -> None:
+    """The crate says that launches took other seconds than they did."""
+    path = study.root / "ro-crate-metadata.json"
+    found = read_json(path)
+    entity = next(one for one in found["@graph"] if one.get("propertyID") == "urn:tare:seconds")
+    entity["value"] = "1.0"
+    write_json(path, found)
+
+
+def rename_machine(study: Study) -> None:
+    """archive.json names another machine than the campaigns' own."""
+    path = study.root / "archive.json"
+    write_json(path, read_json(path) | {"machines": ["elsewhere"]})
 
 
 def choose_order_in_time(study: Study) -> None:
@@ -717,7 +827,7 @@ class Fraud:
             study.relist(study.root)  # whoever edits one file can list it again
 
 
-OF_THE_LIST = (add_member, replace_member, edit_crate)
+OF_THE_LIST = (add_member, replace_member, edit_crate, edit_crate_action)
 
 
 def _of(what: str, plant: Callable[[Study], None], level: str, caught: str | None, **more: Any) -> Fraud:
@@ -727,11 +837,14 @@ def _of(what: str, plant: Callable[[Study], None], level: str, caught: str | Non
 CATALOGUE: tuple[Fraud, ...] = (
     _of("a file is added to an archive", add_member, AS_IT_IS, "members"),
     _of("a file of an archive is replaced", replace_member, AS_IT_IS, "members"),
+    _of("the list names another machine", rename_machine, AS_IT_IS, "members"),
     _of("the crate says another hash", edit_crate, AS_IT_IS, "crate"),
+    _of("the crate says another time of launches", edit_crate_action, AS_IT_IS, "crate"),
     _of("a unit is dropped", drop_unit, AS_IT_IS, "seals"),
     _of("a unit is dropped", drop_unit, ALL, "units"),
     _of("a unit is dropped, those after it are renumbered", drop_unit_and_renumber, ALL, "orders"),
     _of("two units are swapped", swap_units, ALL, "orders"),
+    _of("an environment and the host change places", swap_environments, ALL, "images"),
     _of("a unit occurs twice, in the place of another", repeat_unit, ALL, "copies"),
     _of("a launch occurs in two units, under two names", repeat_launch, ALL, "copies"),
     _of("one launch of a unit is edited", edit_unit, AS_IT_IS, "seals"),
@@ -755,6 +868,7 @@ CATALOGUE: tuple[Fraud, ...] = (
         "a campaign has the seed of another, and orders and times that fit it", reuse_seed_and_follow, ALL, "seeds"
     ),
     _of("an order is chosen afterwards: the plan has another seed", choose_order, ALL, "orders"),
+    _of("a plan has no seed, as those of older versions", drop_seed, ALL, "orders", open=True),
     _of("an order is chosen afterwards: units follow the other seed", choose_order_and_follow, ALL, "instants"),
     _of("quanta of a sliced round are edited", reorder_slices, ALL, "quanta"),
     _of("two units are said to have been made at once", overlap_units, ALL, "instants"),
@@ -763,6 +877,8 @@ CATALOGUE: tuple[Fraud, ...] = (
     _of("a margin is widened in one plan", widen_margin, HASHES, "study"),
     _of("a margin is widened in every plan", widen_margin_everywhere, HASHES, "study"),
     _of("a campaign has another workload's name", add_row, HASHES, "study"),
+    _of("a margin is widened in study and plans, not in a stamp", widen_announced_margin, ALL, "stamps", open=True),
+    _of("the study drops a campaign that a stamp announced", drop_announced_campaign, ALL, "stamps", open=True),
     _of("the machine is described as another", swap_machine, ALL, "machine"),
     _of("a launch comes from another kernel", swap_kernel, ALL, "machine"),
     _of("the record of an image is another's", swap_image, ALL, "images"),
@@ -770,18 +886,26 @@ CATALOGUE: tuple[Fraud, ...] = (
     _of("the trace of a profiled launch is another's", swap_trace, AS_IT_IS, "profiles"),
     _of("a profiled launch has another environment's name", move_profile, AS_IT_IS, "profiles"),
     _of("a program that measured is edited", edit_source, AS_IT_IS, "code"),
+    _of("a program that measured is edited, and disowned", disown_source, AS_IT_IS, "code", open=True),
     _of("a program that judges is edited, and a verdict with it", edit_judge, AS_IT_IS, "tables", open=True),
     _of("a verdict is edited", edit_verdict, AS_IT_IS, "tables"),
     _of("a number of a table is edited", edit_metric, AS_IT_IS, "tables"),
     _of("a row of a table is taken out", drop_table_row, AS_IT_IS, "tables"),
+    _of("a table is added", add_table, AS_IT_IS, "tables"),
     _of("the decisions are edited in their second form", edit_decisions_json, AS_IT_IS, "tables"),
     _of("what an image costs is edited", edit_image_costs, AS_IT_IS, "costs"),
     _of("the answer to a claim is reworded", reword_claim, AS_IT_IS, "claims"),
     _of("a published number is edited", edit_published, AS_IT_IS, "claims"),
+    _of("a published number is edited, in the paper's file too", edit_paper, AS_IT_IS, "claims", open=True),
     _of("a picture is edited", edit_figure, AS_IT_IS, "figures", whole=True),
     _of("a notebook is edited", edit_notebook, AS_IT_IS, "figures", whole=True),
     _of("a number on a page is edited", edit_page, AS_IT_IS, "pages"),
     _of("a picture on a page is edited", edit_page_figure, AS_IT_IS, "pages"),
+    _of("a picture is put beside the pages", add_picture, AS_IT_IS, "pages"),
+    _of(
+        "a page says that another version wrote it, and a number is edited", edit_page_of_another_version, AS_IT_IS,
+        "pages", open=True,
+    ),
     _of("a page is taken away", remove_page, AS_IT_IS, "pages"),
     _of("an order is chosen though a word was given", choose_order_in_time, ALL, "words", worded=True),
     _of("the word from outside is another one", choose_word, ALL, "words", worded=True),
@@ -795,6 +919,23 @@ UNDETECTABLE: Mapping[str, str] = {
     "the whole chain is made again with other data, and no hash was kept elsewhere after the data": (
         "all of it is consistent. `--held` finds it if the hash of a later stamp, or of a row of the ledger, was "
         "kept in a signed tag or with a reviewer. A forger can keep a stamp from before the data"
+    ),
+    "a later try is removed with its rows, and the try before it is restored": (
+        "the folder is as it was before; `--held` finds it if the hash of a later row was kept elsewhere"
+    ),
+    "records that neither the ledger nor a launch repeats are edited, and all is made again": (
+        "profiled launches, ceilings, the machine, builds, copies of the tree, answers of `tare optimise`: the "
+        "archive's SHA-256 shows it if that was kept elsewhere"
+    ),
+    "a launch that succeeded is recorded as failed": (
+        "launches do fail; the report counts them, and only a hash that was kept elsewhere shows it"
+    ),
+    "someone makes rounds void while they run": (
+        "whoever can stop the machine can do this; the report counts void rounds, with their reasons"
+    ),
+    "the dates in ledger, seals and stamps are false": (
+        "they come from the machine's clock, which its owner sets; a stamp that was kept elsewhere and a word from "
+        "outside have dates of their own"
     ),
     "all times of a launch are scaled, with slices, marks and processor time, and no gap is left": (
         "it might be another launch; only a hash that was kept elsewhere shows it"

@@ -25,9 +25,11 @@ from cause_builders import causes_record
 from fakes import Fake, site
 from pages import draw
 
+from tare.archive import crate
 from tare.archive.members import CRATE, INDEX, Member
 from tare.archive.reading import index_of, opened
 from tare.cli.main import main
+from tare.core.errors import TareError
 from tare.core.files import read_json, sha256_file, sha256_text, write_json, write_text
 from tare.experiments import campaign, causes, rounds, sliced, starts
 from tare.experiments.designs import Design, Setup, seed_of, unit_order
@@ -419,15 +421,28 @@ def listed(root: Path) -> None:
     with closure.of_checkout(root):
         programs = closure.programs(sorted(index.programs))
     write_text(root / INDEX, index.replace(members=members, programs=programs).text())
-    crate = read_json(root / CRATE)
+    try:
+        with inside(root):
+            asked = studies.load_checked(f"config/{NAME}.yaml")
+            every = {**members, INDEX: _member(Path(INDEX))}
+            text = crate.text(asked, crate.campaigns_of(NAME, [MACHINE]), every)
+    except TareError:  # records that can't be read: a forger lists the files again, and no more
+        hashed(root)
+    else:
+        write_text(root / CRATE, text)
+
+
+def hashed(root: Path) -> None:
+    """The crate with the hashes of the files as they are now."""
+    found = read_json(root / CRATE)
     graph = []
-    for entity in crate["@graph"]:
+    for entity in found["@graph"]:
         if "File" in entity["@type"] and (path := root / unquote(entity["@id"])).is_file():
             own = _member(path)
             graph.append(entity | {"contentSize": str(own.bytes), "sha256": own.sha256})
         elif "File" not in entity["@type"]:
             graph.append(entity)
-    write_json(root / CRATE, crate | {"@graph": graph})
+    write_json(root / CRATE, found | {"@graph": graph})
 
 
 def _member(path: Path) -> Member:

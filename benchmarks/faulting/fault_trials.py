@@ -229,7 +229,7 @@ class Trial:
         }
 
     def _look(self) -> leavings.Look:
-        return leavings.look(f"{TOKEN}={self.pool.token}", self.folder, self.pool.spared)
+        return leavings.look(f"{TOKEN}={self.pool.token}", self.pool.home, self.pool.spared)
 
     def _patience_s(self) -> float:
         """A private daemon of Docker's ends some time after its last user."""
@@ -273,8 +273,14 @@ class Trial:
         return role
 
     def over(self, run: Run) -> int | None:
-        """Status of a disturbed run, once nothing of it measures any more."""
+        """Status of a disturbed run, once nothing of it measures any more.
+
+        Snakemake survives make, and goes on with what does not need the job that failed: a user waits for it.
+        """
         status = run.wait()
+        until = time.monotonic() + RUN_S
+        while "snakemake" in run.processes() and time.monotonic() < until:
+            time.sleep(0.2)
         until = time.monotonic() + INTERRUPTED_S
         while there := set(run.processes()) & {"command", "guard", "client", "worker"}:
             if time.monotonic() > until:
@@ -289,7 +295,10 @@ class Trial:
         """What the next run makes of what is left."""
         self.kept = journals(run.seen)
         status, self.tries = run.again()
-        return self.judged(run, stage, status)
+        found = self.judged(run, stage, status)
+        if status == 0 and self.tries > 1:
+            self.problems.append(f"only run {self.tries} after the fault ended with status 0")
+        return found | {"finished": status == 0 and self.tries == 1}
 
     def judged(self, run: Run, stage: Stage, status: int | None) -> Record:
         """What a run that should have finished has left."""

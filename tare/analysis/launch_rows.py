@@ -66,7 +66,8 @@ ANSWERS = {
 def failure(launch: LaunchRecord) -> str:
     """Why a launch has no numbers; of a group, also each member's reason."""
     members = [f"rank {one.rank}: {one.reason}" for one in launch.instances if one.status != "ok" and one.reason]
-    return f"{launch.status}: {'; '.join([launch.reason or "", *members])}"
+    reasons = "; ".join([launch.reason or "", *members])
+    return f"{launch.status}: {reasons}"
 
 
 def profiler_of(launch: LaunchRecord) -> str:

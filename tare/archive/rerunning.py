@@ -26,8 +26,8 @@ OF_ENVIRONMENTS = ("environments", "stack_environments")
 
 def study_of(root: Path, name: str) -> dict[str, Any]:
     """The whole study of an archive; of a checkout completed as a preset. UserError: it is not there, or none."""
-    path = root / f"config/{name}.yaml"
-    if not path.exists():
+    path = next((one for one in (root / "config").glob("*.yaml") if one.stem == name), None)
+    if path is None:
         raise UserError(f"no file config/{name}.yaml: an archive holds it; of a folder of results archive it first")
     found, base = studies.load(path), studies.load(data_root() / BASE)
     return found if base.keys() <= found.keys() else studies.merge(base, found)

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import time
 import zipfile
+from functools import partial
 from types import SimpleNamespace
 
 import archive_builders
@@ -53,9 +54,10 @@ def whole(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def unpacked(tmp_path_factory, monkeypatch):
-    """Where archives are unpacked: a test leaves nothing there."""
+    """Where archives are unpacked: a test leaves nothing there, whatever else of this process makes folders."""
     folder = tmp_path_factory.mktemp("unpacked")
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    own = SimpleNamespace(TemporaryDirectory=partial(tempfile.TemporaryDirectory, dir=folder))
+    monkeypatch.setattr(reading, "tempfile", own)
     yield
     assert not list(folder.iterdir())
 

@@ -578,6 +578,17 @@ def test_a_trial_disturbs_waits_until_nothing_runs_and_gives_the_command_again(p
     assert injecting.ours(injecting.processes(f"{fault_runs.TOKEN}={pool.token}")) == set()
 
 
+@pytest.mark.parametrize(("status", "tries", "finished"), [(0, 1, True), (0, 2, False), (1, 3, False)])
+def test_a_next_run_that_fails_is_told_though_a_later_one_finishes(tmp_path, monkeypatch, status, tries, finished):
+    monkeypatch.setattr(fault_trials.Trial, "judged", lambda *_: {"finished": status == 0, "units": True})
+    (tmp_path / "results/campaigns").mkdir(parents=True)
+    run = SimpleNamespace(seen=tmp_path, again=lambda: (status, tries))
+    case = fault_trials.Case(kind="kill", where="make of rounds", environment="apptainer")
+    trial = fault_trials.Trial(SimpleNamespace(home=tmp_path), case)
+    assert trial.told(run, fault_runs.STAGES["rounds"]) == {"finished": finished, "units": True}
+    assert [line for line in trial.problems if "only run 2" in line] == trial.problems * ((status, tries) == (0, 2))
+
+
 # --- the campaign
 
 

@@ -10,6 +10,7 @@ from tare.archive import checks
 from tare.archive.checks import CHECKS, Status, Tree, pages, tables
 from tare.core.files import project_root, read_json, sha256_file
 from tare.model import tables as model
+from tare.model.journals.ledger import read_ledger, row_of
 
 DRAWN = ("figures",)  # of stand-ins nothing is drawn again: tests/workflow/test_verified.py does
 SLOW = ("figures", "pages")
@@ -106,7 +107,7 @@ def worded(tmp_path_factory):
 
 def stamp(root):
     """A stamp behind all that was done, which names the last row of the ledger."""
-    from tare.model.journals.ledger import last_hash, note_stamp, read_ledger
+    from tare.model.journals.ledger import last_hash, note_stamp
     from tare.model.studies.stamps import stamp_files, stamp_of, write_stamp
 
     (measured,) = Tree(root).measured
@@ -200,6 +201,15 @@ def test_an_order_that_was_chosen_with_times_that_fit_it_is_not_found_without_a_
     assert failed(verified(study.root, *SLOW)) == set()
 
 
+def test_an_earlier_try_that_was_put_back_is_found_by_a_later_hash_alone(honest, tmp_path):
+    study = frauds.Study(honest_study.copied(honest, tmp_path), remade, honest_study.listed)
+    last = read_ledger(study.folder)[-1]
+    frauds.put_back_first_try(study)
+    study.all_remade()
+    assert failed(verified(study.root, *SLOW)) == set()
+    assert failed(verified(study.root, *SLOW, held=[row_of(last)["sha256"]])) == {"held"}
+
+
 def test_there_are_enough_kinds_of_frauds_and_the_page_has_them():
     kinds = {one.plant for one in frauds.CATALOGUE}
     assert len(kinds) >= 25
@@ -224,6 +234,13 @@ def test_pages_are_compared_section_by_section_and_without_the_time_of_writing()
     assert dict(pages._parts(page)) == dict(pages._parts(page.replace("03:04", "05:06")))
     other = dict(pages._parts(page.replace("1.0", "1.1")))
     assert [name for name, text in pages._parts(page) if text != other[name]] == ["a"]
+
+
+def test_what_stands_for_a_persons_path_holds_no_markup():
+    said = "".join(text for _, text in pages._parts("<code>make report STUDY=my/own.yaml</code>"))
+    assert said == "".join(text for _, text in pages._parts("<code>make report STUDY=other.yaml</code>"))
+    forged = "<code>make report STUDY=x<p>no&#32;cost</p></code>"
+    assert said != "".join(text for _, text in pages._parts(forged))
 
 
 def test_archive_json_of_the_honest_study_lists_all(honest):

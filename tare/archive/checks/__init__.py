@@ -21,13 +21,15 @@ def _check(name: str, proves: str, of: Callable[[Tree, Notes], None]) -> Check:
 # In the order in which they are made: from the bytes to what is concluded of them.
 CHECKS: tuple[Check, ...] = (
     _check("members", "The files are exactly those that archive.json lists.", members.members),
-    _check("crate", "Every file that the crate describes is there, with its size and its hash.", members.crate),
+    _check("crate", "Every file that the crate describes is there, and all its statements follow from the records.",
+           members.crate),
     _check("ledger-chain", "No row of a ledger was edited, removed or inserted.", chain.ledger_chain),
     _check("ledger-folders", "Every campaign has its rows in the ledger, and every row its campaign.",
            chain.ledger_folders),
     _check("ledger-rows", "Rows of a ledger agree with their campaigns, and tries are numbered in sequence.",
            chain.ledger_rows),
-    _check("stamps", "Every stamp is unchanged, at its place in the chain.", chain.stamps),
+    _check("stamps", "Every stamp is unchanged, at its place in the chain, and announced what was measured.",
+           chain.stamps),
     _check("words", "Orders of every campaign that began after a word from outside follow from that word.",
            chain.words),
     _check("held", "Every hash that was kept elsewhere is in the chain.", chain.held),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tare.archive.checks.found import Notes
 from tare.archive.checks.tree import Campaign, Measured, Tree
@@ -22,13 +22,23 @@ from tare.model.journals.ledger import (
 )
 from tare.model.journals.sealed import PLAN, read_sealed
 from tare.model.journals.units import counted, family_alpha
-from tare.model.records.campaigns import Plan, Sealed, Word
+from tare.model.records.campaigns import Plan, Sealed
 from tare.model.schema import read
 from tare.model.studies.layout import SEALED
-from tare.model.studies.stamps import STAMPS, Stamp, departures, stamp_file, stamp_files, worded_seed
+from tare.model.studies.stamps import (
+    STAMPS,
+    Stamp,
+    changed,
+    departures,
+    dropped,
+    stamp_file,
+    stamp_files,
+    worded_seed,
+)
 from tare.stats.fits import ratios_of
 
 NEAR = 1e-9  # by which a mean may differ that another processor has computed
+MOST_KEYS = 4  # of a study, in one line
 
 
 def ledger_chain(tree: Tree, notes: Notes) -> None:
@@ -137,9 +147,11 @@ def _alike(one: Mapping[str, Ratios], other: Mapping[str, Ratios]) -> bool:
 
 
 def stamps(tree: Tree, notes: Notes) -> None:
-    """Every stamp that the ledger names is there as it was written, at its place in the chain, and no other."""
+    """Every stamp that the ledger names is there as it was written, at its place in the chain, and no other; what
+    was measured is what the last one before it announced."""
     for measured in tree.measured:
         entries, noted = measured.entries, set()
+        known: dict[str, Stamp] = {}
         for number, entry in enumerate(entries):
             if entry.event != "stamped" or entry.stamp is None:
                 continue
@@ -157,7 +169,9 @@ def stamps(tree: Tree, notes: Notes) -> None:
                 continue
             if stamp.ledger != (entry.before if number else None):
                 notes.fail(tree.name(path), "was written behind another row than the ledger has it")
+            known[entry.stamp] = stamp
             _tell_departures(measured, stamp, entry.stamp, notes)
+        _as_announced(measured, known, notes)
         for path in stamp_files(measured.folder):
             if sha256_file(path) not in noted:
                 notes.fail(tree.name(path), f"stands in no row of {measured.name}/{LEDGER}")
@@ -175,6 +189,40 @@ def _tell_departures(measured: Measured, stamp: Stamp, sha256: str, notes: Notes
             notes.tell(campaign.name, f"the stamp {sha256[:12]}: {line}")
 
 
+def _as_announced(measured: Measured, known: Mapping[str, Stamp], notes: Notes) -> None:
+    """Leave open what was changed between the last stamp and the data: nothing here tells when it was."""
+    for campaign in measured.current:
+        stamp = _last_stamp(_rows_before(measured, campaign), known)
+        if stamp is None or campaign.plan is None:
+            continue
+        try:
+            keys = changed(stamp, campaign.plan)
+        except TareError as error:
+            notes.leave(campaign.name, f"the study of the stamp before it can't be read: {error}")
+            continue
+        if keys:
+            told = ", ".join(keys[:MOST_KEYS])
+            notes.leave(campaign.name, f"the stamp before it has another {told}: nothing tells why it was changed")
+    first = next((number for number, entry in enumerate(measured.entries) if entry.event == "opened"), None)
+    stamp = _last_stamp(measured.entries[:first], known)
+    if stamp is None or measured.asked is None:
+        return
+    try:
+        gone = dropped(stamp, measured.asked)
+    except TareError as error:
+        notes.leave(f"{measured.name}/{LEDGER}", f"the study of the first stamp can't be read: {error}")
+        return
+    for workload, name in gone:
+        where = f"{measured.name}/{workload}/{name}"
+        notes.leave(where, "a stamp from before the data announced it, and the study no longer asks for it")
+
+
+def _last_stamp(entries: Sequence[Entry], known: Mapping[str, Stamp]) -> Stamp | None:
+    """The stamp that was noted last; None where none was, or it can't be read."""
+    last = next((one.stamp for one in reversed(entries) if one.event == "stamped" and one.stamp is not None), None)
+    return known.get(last) if last is not None else None
+
+
 def words(tree: Tree, notes: Notes) -> None:
     """The seed of every campaign that was opened after a word from outside follows from this word."""
     for measured in tree.measured:
@@ -182,7 +230,7 @@ def words(tree: Tree, notes: Notes) -> None:
             plan = campaign.plan
             if plan is None or plan.adopted is not None:
                 continue
-            given = _word_before(measured, campaign)
+            given = word_in(_rows_before(measured, campaign))
             if plan.word is None and given is None:
                 continue
             notes.look("campaigns")
@@ -193,13 +241,14 @@ def words(tree: Tree, notes: Notes) -> None:
                 notes.fail(campaign.name, "the seed of its orders does not follow from the word in its plan")
 
 
-def _word_before(measured: Measured, campaign: Campaign) -> Word | None:
-    """The word that was given last when a campaign was opened."""
-    sha256 = sha256_file(campaign.folder / PLAN)
+def _rows_before(measured: Measured, campaign: Campaign) -> Sequence[Entry]:
+    """Rows of the ledger from before a campaign was opened; none where no row says that it was."""
+    path = campaign.folder / PLAN
+    sha256 = sha256_file(path) if path.exists() else None
     for number, entry in enumerate(measured.entries):
         if (entry.event, entry.plan_sha256) == ("opened", sha256):
-            return word_in(measured.entries[:number])
-    return None
+            return measured.entries[:number]
+    return ()
 
 
 def held(tree: Tree, notes: Notes) -> None:

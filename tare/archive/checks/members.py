@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from tare import __version__
+from tare.archive import crate as writer
 from tare.archive.checks.found import Notes
 from tare.archive.checks.tree import Tree
-from tare.archive.members import CRATE, INDEX
+from tare.archive.members import CRATE, INDEX, Index, Member
 from tare.core.errors import TareError
 from tare.core.files import read_json, sha256_file
 
 
 def members(tree: Tree, notes: Notes) -> None:
-    """Every member has the hash and the size that the list gives, and there is no other."""
+    """Every member has the hash and the size that the list gives, and there is no other; study and machines are
+    those that were measured."""
     if not tree.is_archive:
         return
     if tree.index is None:
@@ -34,10 +39,16 @@ def members(tree: Tree, notes: Notes) -> None:
             notes.fail(name, f"has {path.stat().st_size:,} bytes, and {INDEX} says {told.bytes:,}")
         elif sha256_file(path) != told.sha256:
             notes.fail(name, f"has another hash than {INDEX} says")
+    measured = {f"{one.study} on {one.machine}" for one in tree.measured if one.campaigns}
+    named = {f"{tree.index.study} on {machine}" for machine in tree.index.machines}
+    if measured != named:
+        told, own = (", ".join(sorted(names)) or "nothing" for names in (named, measured))
+        notes.fail(INDEX, f"is of {told}, and the campaigns are of {own}")
 
 
 def crate(tree: Tree, notes: Notes) -> None:
-    """Every file that the crate describes is there, with the size and the hash that it says."""
+    """Every file that the crate describes is there, with the size and the hash that it says; all else that it says
+    follows from the records."""
     if not (tree.root / CRATE).exists():
         if tree.is_archive:
             notes.fail(CRATE, "is missing")
@@ -60,6 +71,42 @@ def crate(tree: Tree, notes: Notes) -> None:
         kinds = entity.get("@type")
         if "File" in (kinds if isinstance(kinds, list) else [kinds]):
             _file(tree, notes, entity)
+    if tree.index is not None:
+        _written_again(tree, tree.index, found, notes)
+
+
+def _written_again(tree: Tree, index: Index, found: Mapping[str, Any], notes: Notes) -> None:
+    """Compare the crate with the one that the records give."""
+    if index.tare != __version__:
+        notes.leave(CRATE, f"was written by Tare {index.tare}, and {__version__} checks")
+        return
+    own = [one for one in tree.measured if one.study == index.study and one.campaigns]
+    asked = own[0].asked if own else None
+    if asked is None:
+        notes.leave(CRATE, f"can't be written again: no study {index.study} is here")
+        return
+    path = tree.root / INDEX
+    listed = {**index.members, INDEX: Member(sha256=sha256_file(path), bytes=path.stat().st_size)}
+    try:
+        with contextlib.chdir(tree.root):
+            campaigns = writer.campaigns_of(index.study, [one.machine for one in own])
+            if not any(one.sealed for one in campaigns):
+                notes.leave(CRATE, "can't be written again: no campaign is sealed")
+                return
+            made = json.loads(writer.text(asked, campaigns, listed))
+    except TareError as error:
+        notes.leave(CRATE, f"can't be written again: {tree.plain(error)}")
+        return
+    one, other = (
+        {str(entity.get("@id")): entity for entity in graph["@graph"] if isinstance(entity, Mapping)}
+        for graph in (found, made)
+    )
+    wrong = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
+    if wrong:
+        rest = f", and of {len(wrong) - 1} more" if wrong[1:] else ""
+        notes.fail(CRATE, f"says of {wrong[0]!r} what the records do not give{rest}")
+    elif found != made:
+        notes.fail(CRATE, "has another context, or describes something twice")
 
 
 def _file(tree: Tree, notes: Notes, entity: Mapping[str, Any]) -> None:

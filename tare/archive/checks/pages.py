@@ -31,7 +31,8 @@ FAILED = "failed.json"
 REFERENCE = "reference"  # the notebook, and the section, of other machines' recorded campaigns
 SECTION = re.compile(r'<section id="([^"]*)".*?</section>', re.DOTALL)
 WRITTEN = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2} UTC")
-FILE = re.compile(r"(\bSTUDY=|--configfile )\S+")  # where a person has the study's file
+# Where a person has the study's file: a word, quoted where its shell needs that, and no markup.
+FILE = re.compile(r"(\bSTUDY=|--configfile )(?:[^\s<>&\"']|&#39;)+")
 GENERATOR = re.compile(r'<meta name="generator" content="Tare ([^"]*)">')
 RANDOM_ID = re.compile(r"\bT_[0-9a-f]{5}")  # pandas' of a styled table
 ENTRIES = re.compile(r'<script type="application/json" id="entries">(.*?)</script>', re.DOTALL)
@@ -216,6 +217,9 @@ def pages(tree: Tree, notes: Notes) -> None:
             notes.leave(tree.name(folder), f"can't be written again: {error}".replace(f"{tree.root}/", ""))
             continue
         _compare_pages(tree, notes, folder, _texts(folder), made)
+        for path in sorted(one for one in folder.rglob("*") if one.is_file() and not one.name.startswith(".")):
+            if path.suffix != ".html":
+                (notes.fail if tree.is_archive else notes.leave)(tree.name(path), "is none of the study's pages")
     for study in sorted({one.study for one in tree.measured if one.is_one_of_several}):
         _page_of_machines(tree, notes, [one for one in tree.measured if one.study == study])
 

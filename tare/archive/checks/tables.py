@@ -45,6 +45,7 @@ TOLERANCES: Mapping[str, float] = {
 NOT_ASKED = re.compile(r"; held by .*$")  # who holds a stamp's hash can't be asked of a folder
 COPIES = "copies"
 DECISIONS_JSON = "decisions.json"
+JUDGED = ("published", "claims")
 OWN = ("metrics", "verdicts", "job_length")  # tables of one environment alone
 
 Made = Mapping[str, pd.DataFrame]
@@ -62,6 +63,10 @@ def tables(tree: Tree, notes: Notes) -> None:
             _compare(tree, notes, name, folder / f"{name}.csv", table, kept)
         _compare(tree, notes, "metrics", folder / "metrics.parquet", made["metrics"])
         _compare_json(tree, notes, folder / DECISIONS_JSON, made["decisions"])
+        known = {f"{name}.csv" for name in (*made, *model.COUNTED, *JUDGED)} | {"metrics.parquet", DECISIONS_JSON}
+        for path in sorted(one for one in folder.iterdir() if one.is_file() and not one.name.startswith(".")):
+            if path.name not in known:
+                (notes.fail if tree.is_archive else notes.leave)(tree.name(path), "is no table that records give")
         for path in sorted(measured.results.glob("environments/*")):
             own = _tried(tree, notes, measured, partial(of_environment, measured, path.name))
             for name in OWN if own is not None else ():
@@ -85,6 +90,10 @@ def claims(tree: Tree, notes: Notes) -> None:
         folder = measured.results / "tables"
         asked = measured.asked
         if asked is not None and not repeated(asked.papers, asked.workloads):
+            for path in (folder / f"{name}.csv" for name in JUDGED):
+                if path.exists():
+                    what = "judges papers that the study does not repeat"
+                    (notes.fail if tree.is_archive else notes.leave)(tree.name(path), what)
             continue
         made = _tried(tree, notes, measured, partial(judged, measured))
         for name, table in (made or {}).items():

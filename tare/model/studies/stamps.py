@@ -108,8 +108,8 @@ def departures(stamp: Stamp, plan: Plan) -> list[str]:
     lines = []
     if plan.part is None:
         lines.append("its plan is of a version that noted no part of the study")
-    elif changed := differing(_wanted(stamp, plan), plan.part):
-        lines.append(f"the study differs in {_some(changed)}")
+    elif keys := changed(stamp, plan):
+        lines.append(f"the study differs in {_some(keys)}")
     here = closure.programs(closure.analysis())
     paths = measuring(plan)
     stamped = {path: stamp.programs.get(path, "missing") for path in paths}
@@ -119,6 +119,17 @@ def departures(stamp: Stamp, plan: Plan) -> list[str]:
     if judged := [path for path, sha in here.items() if stamp.programs.get(path) != sha]:
         lines.append(f"the code that judges differs in {_some(judged)}")
     return lines
+
+
+def changed(stamp: Stamp, plan: Plan) -> list[str]:
+    """Dotted keys of the study in which a campaign is not as a stamp says; none where its plan noted no study."""
+    return [] if plan.part is None else differing(_wanted(stamp, plan), plan.part)
+
+
+def dropped(stamp: Stamp, asked: Study) -> list[tuple[str, str]]:
+    """Workload and name of each campaign that a stamped study asks for, and a later form of it does not."""
+    there = {(one.workload, one.name) for one in campaigns(asked)}
+    return [key for one in campaigns(check(stamp.study)) if (key := (one.workload, one.name)) not in there]
 
 
 def measuring(plan: Plan) -> tuple[str, ...]:
