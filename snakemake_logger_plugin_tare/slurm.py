@@ -17,7 +17,10 @@ STATES = {
         "one of its processes used more memory than Slurm allows: raise `memory_mib` of its machine in `machines`, "
         "or name nodes with more"
     ),
-    "TIMEOUT": "its time limit was reached: raise `minutes` of its machine in `machines`, or measure less",
+    "TIMEOUT": (
+        "its time limit was reached: give the same command again, which goes on with a campaign; "
+        "--set-resources RULE:runtime=MINUTES gives the rule that is named above more time"
+    ),
     "DEADLINE": "its deadline was reached",
     "CANCELLED": "somebody cancelled it, or Slurm did",
     "NODE_FAIL": "its node failed",

@@ -181,8 +181,10 @@ def run_optimise(arguments: argparse.Namespace) -> None:
     trained = trained_on(read_cells(arguments.grid or grid_folder(target.machine, target.stack)), target)
     if arguments.submit and not arguments.write:
         raise UserError("--submit runs what --write has written: name a folder with --write")
-    if arguments.search and not 0 < arguments.minutes < math.inf:
-        raise UserError(f"--minutes {arguments.minutes:g}: a search takes a positive number of minutes")
+    if arguments.measure is not None and arguments.measure < 1:
+        raise UserError(f"--measure {arguments.measure}: name how many candidates, from 1 on")
+    if (arguments.search or arguments.measure) and not 0 < arguments.minutes < math.inf:
+        raise UserError(f"--minutes {arguments.minutes:g}: measuring takes a positive number of minutes")
     choice = choose(request, target, trained, _work_of(arguments, request, trained))
     if not arguments.json:
         for line in lines_of(request, target, trained, choice, notes):

@@ -20,7 +20,7 @@ from tare.experiments.store import CampaignStore, note_in_ledgers
 from tare.launch import scenarios
 from tare.launch.conditions import choose_cpus
 from tare.machine import gpu_health
-from tare.machine.memory import limit_was_hit, oom_kills
+from tare.machine.memory import OUT_OF_MEMORY, limit_was_hit, oom_kills
 from tare.model.journals import units as measured
 from tare.model.records.campaigns import Decision, Machine, Plan, Sealed, Unit
 from tare.model.registry import HOST, SINGLE
@@ -170,7 +170,7 @@ def _run_units(
         try:
             found = _made(due, run_units) if span.reason is None else {}
         except UnavailableError as error:
-            _refuse_lack_of_memory(kills)
+            _refuse_lack_of_memory(kills, {})
             for one in due:
                 one.fail(error)
             return
@@ -201,7 +201,7 @@ def _run_units(
         units[one] = parse(Unit, whole, f"{one.folder}: unit {len(one.done)}")
     for unit in units.values():
         if unit.failures or unit.voided:
-            _refuse_lack_of_memory(kills)
+            _refuse_lack_of_memory(kills, unit.failures)
             _refuse_full_disk(unit)
     for one, unit in units.items():
         one.add(unit)
@@ -209,11 +209,15 @@ def _run_units(
         _progress(one)
 
 
-def _refuse_lack_of_memory(kills: int) -> None:
-    """End before a unit is kept whose launches a limit of ours has ended: the next run makes it again. `kills`: how
-    often the kernel had ended a process for lack of memory before the unit. Raises UnavailableError: it did so
-    since, and there is such a limit.
+def _refuse_lack_of_memory(kills: int, failures: Mapping[str, str]) -> None:
+    """End before a unit is kept whose launches a limit of ours has ended: the next run makes it again.
+
+    `kills`: how often the kernel had ended a process for lack of memory before the unit. `failures`: of its
+    launches, by name; those on other nodes of a job say it themselves. Raises UnavailableError: one was ended so.
     """
+    for name, reason in failures.items():
+        if OUT_OF_MEMORY in reason:
+            raise UnavailableError(f"{name}: {reason}; finished units are kept")
     if (reason := limit_was_hit(kills)) is not None:
         raise UnavailableError(f"{reason}; finished units are kept")
 

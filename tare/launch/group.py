@@ -24,14 +24,17 @@ from tare.launch.program import Runnable
 from tare.launch.record import record_of
 from tare.launch.run import launch
 from tare.launch.transport import Ready
+from tare.machine.memory import OUT_OF_MEMORY, limit_was_hit_in_step
 from tare.model.conditions import Conditions
 from tare.model.records.launches import Instance, LaunchRecord, Network, Status
 
 START_S = 120.0  # for a member to come to its first line
 LOOK_S = 0.2  # between two looks at who has not started yet
 END_S = 30.0  # for a member whose program has ended to be fetched and reaped
+AFTER_S = 3.0  # for the others to end by themselves, where one on a node has failed: the cause may be theirs
 PORTS = 2  # that are tried where one is taken before the members meet there
 PORT_IS_TAKEN = "EADDRINUSE"  # as the first member says it
+Culprit = tuple[int, Status, str]  # rank, status and reason of the member whose failure ends the others
 
 
 @dataclass
@@ -110,6 +113,8 @@ def _launch_once(
             for one in live:  # all have their files: none waits for another's
                 one.talk.go()
             culprit = _watch(live, conditions)
+            if culprit is not None and place.nodes and OUT_OF_MEMORY not in culprit[2]:
+                culprit = _short_of_memory(live, conditions) or culprit
         finally:
             for one in live:
                 if one.record is None:  # the others of one that failed, or of an interruption
@@ -151,8 +156,8 @@ def split(cpus: Sequence[int], size: int) -> list[tuple[int, ...]]:
     return [tuple(cpus[rank * width : (rank + 1) * width]) if width else tuple(cpus) for rank in range(size)]
 
 
-def _watch(live: Sequence[Live], conditions: Conditions) -> tuple[int, Status, str] | None:
-    """Wait until all have ended: None, or rank, status and reason of the first that ended badly or never began."""
+def _watch(live: Sequence[Live], conditions: Conditions) -> Culprit | None:
+    """Wait until all have ended: None, or the first that ended badly or never began."""
     begun = time.monotonic()
     ends = begun + conditions.launch_timeout_s
     starts = min(ends, begun + START_S)
@@ -183,21 +188,37 @@ def _watch(live: Sequence[Live], conditions: Conditions) -> tuple[int, Status, s
     return None
 
 
+def _short_of_memory(live: Sequence[Live], conditions: Conditions) -> Culprit | None:
+    """The member on a node that ran out of memory: those that lost it may have failed before it was seen to end."""
+    deadline = time.monotonic() + AFTER_S
+    for one in live:
+        if one.record is None:
+            finished = one.talk.end(timeout_s=max(0.0, deadline - time.monotonic()))
+            if not finished.timed_out:
+                one.record = _record(one, finished, conditions)
+        if one.record is not None and OUT_OF_MEMORY in (one.record.reason or ""):
+            return one.rank, one.record.status, f"{one.name}: {one.record.reason}"
+    return None
+
+
 def _ended(one: Live, conditions: Conditions) -> LaunchRecord:
     """The record of a member that has ended."""
     return _record(one, one.talk.end(timeout_s=END_S), conditions)
 
 
 def _record(one: Live, finished: Finished, conditions: Conditions) -> LaunchRecord:
-    """The record of a member, with its node's clock beside ours."""
-    if one.node is not None:
-        one.ready.carried.clock = one.node.compared()
-    return record_of(finished, one.ready, conditions)
+    """The record of a member; of one on a node with its clock beside ours, and whether memory ran out there."""
+    if one.node is None:
+        return record_of(finished, one.ready, conditions)
+    one.ready.carried.clock = one.node.compared()
+    record = record_of(finished, one.ready, conditions)
+    lacking = None if record.ok else limit_was_hit_in_step(finished.stderr)
+    return record.replace(status="failed", reason=lacking) if lacking else record
 
 
 def _together(
     live: Sequence[Live],
-    culprit: tuple[int, Status, str] | None,
+    culprit: Culprit | None,
     conditions: Conditions,
     network: Network | None,
 ) -> LaunchRecord:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import sys
 import time
@@ -39,7 +40,9 @@ PASSED = ("SLURM_CONF",)  # by which a site may say where its Slurm is
 ASK_S = 30.0  # for an answer of the controller
 START_S = 120.0  # for a step to start
 END_S = 10.0
-LOST_S, LOOK_S = 900.0, 5.0  # for a node to answer again, and between two tries
+LOST_S, LOOK_S = 900.0, 5.0  # for a node or the controller to answer again, and between two tries
+# As Slurm's commands say that the controller is away.
+AWAY = re.compile(r"Unable to contact|timed out|Connection refused|Zero Bytes", re.IGNORECASE)
 WHERE = "network: slurm"
 ELSEWHERE = "name nodes in `machines`, and add --workflow-profile profiles/slurm"
 # Ends the steps of a name, which only its job knows by a number.
@@ -120,9 +123,13 @@ def allocation(size: int) -> Allocation:
 
 
 def _told(argv: Sequence[str]) -> str:
-    answer = run(argv, timeout_s=ASK_S)
-    if not answer.ok:
-        raise UnavailableError(f"{WHERE}: {answer.explain()}")
+    """What the controller answers; one that restarts is waited for. Raises UnavailableError: it does not answer."""
+    deadline = time.monotonic() + LOST_S
+    while not (answer := run(argv, timeout_s=ASK_S)).ok:
+        is_away = answer.timed_out or AWAY.search(answer.stderr)
+        if not is_away or time.monotonic() > deadline:
+            raise UnavailableError(f"{WHERE}: {answer.explain()}")
+        time.sleep(LOOK_S)
     return answer.stdout.strip()
 
 

@@ -107,13 +107,10 @@ def nodes_of(name: str, asked: Nodes) -> tuple[Node, ...]:
             f"{WHERE}: {name}: sinfo is not installed here: run the workflow where jobs are submitted (a login "
             "node), or drop `machines` to measure on this machine"
         )
-    words = [f"--partition={asked.partition}"] if asked.partition else []
+    partition = asked.partition or _default_partition(_sinfo(name, ["--format=%P"]))
+    words = [f"--partition={partition}"] if partition else []
     words += [f"--nodes={asked.node}"] if asked.node else []
-    answer = run(["sinfo", "--Node", "--noheader", f"--format={FORMAT}", *words], timeout_s=SINFO_S)
-    if answer.returncode:
-        said = (answer.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        raise UnavailableError(f"{WHERE}: {name}: sinfo failed: {said}")
-    found = fitting(read_sinfo(answer.stdout), asked.constraint)
+    found = fitting(read_sinfo(_sinfo(name, ["--Node", f"--format={FORMAT}", *words])), asked.constraint)
     if not found:
         raise UserError(f"{WHERE}: {name}: Slurm has no node {_asked(asked)}; `sinfo` lists what there is")
     kinds = {(node.cpus, node.gres) for node in found}
@@ -124,6 +121,21 @@ def nodes_of(name: str, asked: Nodes) -> tuple[Node, ...]:
             "constraint or a node"
         )
     return tuple(found)
+
+
+def _sinfo(name: str, words: Sequence[str]) -> str:
+    """What sinfo answers, for a machine of a study. Raises UnavailableError: it fails."""
+    answer = run(["sinfo", "--noheader", *words], timeout_s=SINFO_S)
+    if answer.returncode:
+        said = (answer.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        raise UnavailableError(f"{WHERE}: {name}: sinfo failed: {said}")
+    return answer.stdout
+
+
+def _default_partition(names: str) -> str | None:
+    """The partition to which Slurm sends jobs that name none, which a sign marks; None where there is no such."""
+    found = re.search(r"^([^\s|]+)\*\s*$", names, re.MULTILINE)
+    return found[1] if found else None
 
 
 def fitting(nodes: Sequence[Node], constraint: str | None) -> list[Node]:

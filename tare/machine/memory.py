@@ -10,9 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
-from tare.machine.caller import MEMORY, Group, group_chains, limits_of
+from tare.machine.caller import MEMORY, Group, Limit, group_chains, limits_of
 
 VMSTAT = Path("/proc/vmstat")
+OUT_OF_MEMORY = "the kernel ended a process for lack of memory"
+# As slurmstepd prints it, with the number of the step; older versions have "oom-kill event(s) in step 7.0 cgroup".
+KILLED_IN_STEP = re.compile(r"Detected \d+ oom[-_]kill events?(?:\(s\))? in (?:StepId=|step )([\d+]+\.\w+)")
+MORE_MEMORY = "raise `memory_mib` of its machine in `machines`, name nodes with more, or measure a smaller job"
 
 
 def meminfo_bytes(name: str) -> int:
@@ -48,15 +52,29 @@ def limit_was_hit(kills: int) -> str | None:
     """
     if oom_kills() == kills or (limit := limits_of().get(MEMORY)) is None:
         return None
-    most = f"{int(limit.value.split()[0]) >> 20:,} MiB"
-    happened = "the kernel ended a process for lack of memory:"
     if (job := os.environ.get("SLURM_JOB_ID")) is None:
-        return f"{happened} this session may use {most} ({limit.where}); raise that, or measure a smaller job"
+        most = f"this session may use {_mebibytes(limit)} ({limit.where})"
+        return f"{OUT_OF_MEMORY}: {most}; raise that, or measure a smaller job"
     node = os.environ.get("SLURMD_NODENAME", platform.node())
-    return (
-        f"Slurm job {job} on {node}: {happened} the job may use {most}; raise `memory_mib` of its machine in "
-        "`machines`, name nodes with more, or measure a smaller job"
-    )
+    return f"Slurm job {job} on {node}: {OUT_OF_MEMORY}: the job may use {_mebibytes(limit)}; {MORE_MEMORY}"
+
+
+def limit_was_hit_in_step(said: str) -> str | None:
+    """Why a step of our Slurm job ended on any of its nodes; None where it did not run out of memory.
+
+    A job has the same limit on each node. Without a limit the memory of the node was short: None.
+
+    Args:
+        said: standard error of the step's srun.
+    """
+    step = KILLED_IN_STEP.search(said)
+    if step is None or (limit := limits_of().get(MEMORY)) is None:
+        return None
+    return f"Slurm step {step[1]}: {OUT_OF_MEMORY}: the job may use {_mebibytes(limit)} of a node; {MORE_MEMORY}"
+
+
+def _mebibytes(limit: Limit) -> str:
+    return f"{int(limit.value.split()[0]) >> 20:,} MiB"
 
 
 # How versions of cgroups name a limit of memory, what is taken, and what of that can be reclaimed.

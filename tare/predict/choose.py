@@ -217,6 +217,11 @@ class _Chooser:
                 yield f"{pair[0]}={pair[1]} is a setting of {' and '.join(owners)}, not of {framework}"
             elif pair[0] in arms.NEEDS_CUDA and target.device != "cuda":
                 yield f"{pair[0]}={pair[1]} can't be had on a CPU: {arms.NEEDS_CUDA[pair[0]]}"
+        if framework != DEFAULT:
+            yield (
+                f"steps of {framework} are not predicted: compare the stack in a study "
+                f"(`stacks: [{candidate.stack}]`)"
+            )
         if candidate.stack != target.stack:
             yield (
                 f"no step of {candidate.stack} was timed on the target, whose stack is {target.stack}: measure a "
@@ -247,10 +252,16 @@ class _Chooser:
             yield f"no step was timed in {candidate.env} on the target: `tare grid --environments {candidate.env}`"
         if candidate.threads not in target.threads:
             known = ", ".join(map(str, target.threads))
-            yield f"the target was measured with {known} threads, not with {candidate.threads}"
+            how = self._measured_by(f"threads={candidate.threads}")
+            yield f"the target was measured with {known} threads, not with {candidate.threads}: {how}"
         if candidate.settings:
             arm = "=".join(candidate.settings[0])
-            yield f"no step with {arm} was timed on the target: weigh it in a study (`arms: {{rounds: [{arm}]}}`)"
+            yield f"no step with {arm} was timed on the target: {self._measured_by(arm)}"
+
+    def _measured_by(self, arm: str) -> str:
+        """What measures a level that no grid has; a search, in slices, on a CPU alone."""
+        study = f"compare it in a study (`arms: {{rounds: [{arm}]}}`)"
+        return study if self.target.device == "cuda" else f"measure it with --search, or {study}"
 
     def _memory(self, candidate: Candidate) -> Iterator[str]:
         limit = min(filter(None, (self.request.memory_bytes, self.target.memory_bytes)), default=None)

@@ -30,7 +30,8 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # Of the interval's upper end, or of twice the prediction where there is none: data and the model come on top.
 SLACK, AT_LEAST_MIN = 1.5, 5
 ANSWER_S, LONGEST_S = 60.0, 86400.0  # for a scheduler to answer; for a job of a shell to end
-LOOK_S = 2.0  # between two looks at a job in Slurm
+LOOK_S, PATIENCE_S = 2.0, 300.0  # between two looks at a job in Slurm; for a controller that restarts
+FORGOTTEN = "Invalid job id"  # as squeue says it
 UNDER_WAY = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "RESIZING", "STAGE_OUT")
 # Reasons of a pending job that no waiting mends; `--test-only` does not see them everywhere.
 NEVER = ("PartitionTimeLimit", "PartitionNodeLimit", "BadConstraints", "InvalidAccount", "InvalidQOS")
@@ -42,6 +43,9 @@ IN_THE_PROGRAM: Mapping[tuple[str, str], str] = {
     ("compile", "inductor"): "model = torch.compile(model)",
     ("compile", "torchscript"): "model = torch.jit.script(model)",
     ("compile", "xla"): "tf.config.optimizer.set_jit(True)",
+    ("compile", "ngraph"): "import ngraph_bridge, before the graph is built",
+    ("graph", "capture"): "torch.cuda.CUDAGraph: capture a whole step, and replay it",
+    ("onednn", "off"): "torch.backends.mkldnn.set_flags(False)",
     ("tf32", "on"): 'torch.set_float32_matmul_precision("high")',
     ("tf32", "off"): 'torch.set_float32_matmul_precision("highest")',
     ("cudnn", "benchmark"): "torch.backends.cudnn.benchmark = True",
@@ -266,8 +270,7 @@ def settings_of(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
     yield f"{candidate.threads} threads: {_gain(plan, 'threads')}.", threads
     for factor, level in candidate.settings:
         variables = _variables(factor, level, candidate.stack)
-        within = IN_THE_PROGRAM.get((factor, level), "docs/method.md says how")
-        how = "" if variables else f" The program has to set it: {within}."
+        how = "" if variables else f" The program has to set it: {IN_THE_PROGRAM[factor, level]}."
         yield f"{factor}={level}: {_gain(plan, factor)}.{how}", variables
 
 
@@ -345,10 +348,7 @@ def _run_in_slurm(path: str) -> None:
     """Submit a job and wait for its end. Raises UnavailableError: it failed, or Slurm will never start it."""
     job = _call(["sbatch", "--parsable", path], "Slurm refuses the job", ANSWER_S).partition(";")[0]
     while True:
-        said = _call(
-            ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T %r"], "squeue", ANSWER_S
-        )
-        state, _, reason = said.partition(" ")
+        state, _, reason = _state(job).partition(" ")
         if state == "PENDING" and reason in NEVER:
             _call(["scancel", job], "the job could not be cancelled", ANSWER_S)
             raise UnavailableError(f"Slurm would never start the job ({reason}), so it was cancelled")
@@ -356,6 +356,25 @@ def _run_in_slurm(path: str) -> None:
             return
         if state not in UNDER_WAY:
             raise UnavailableError(f"the job failed: {state}; slurm-{job}.out has what it said")
+        time.sleep(LOOK_S)
+
+
+def _state(job: str) -> str:
+    """State and reason of a job in Slurm; empty where it is not known any more.
+
+    Raises UnavailableError: Slurm does not answer for PATIENCE_S.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        found = run(
+            ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T %r"], timeout_s=ANSWER_S
+        )
+        if found.ok:
+            return (found.stdout.strip().splitlines() or [""])[-1]
+        if FORGOTTEN in found.stderr:
+            return ""
+        if time.monotonic() > deadline:
+            raise UnavailableError(f"Slurm does not say what became of its job {job}: {found.explain()}")
         time.sleep(LOOK_S)
 
 

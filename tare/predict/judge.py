@@ -1,7 +1,8 @@
 """Judges a model by what it predicts of whole groups that it was not fitted to: errors, coverage, regret.
 
 Intervals promise their level for workloads that were left out. Where ranges of batches or environments were, the
-coverage is what was found.
+coverage is what was found. What an environment adds to a step is an input, measured on all workloads, also where
+rows of that environment are left out.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tare.core.errors import UnavailableError
+from tare.core.files import canonical_json
+from tare.model.registry import HOST
 from tare.predict.cases import Observation
 from tare.predict.models import MODELS, Fit
 from tare.predict.predictor import BEYOND, Prediction, train
 from tare.stats.intervals import share_interval
 
+Place = tuple[Observation, Prediction]  # where a job ran: what was measured, what was predicted
 BATCH_RANGE = 4  # a range of batches: from a power of it to the next
 # What is left out as a whole.
 GROUPINGS: Mapping[str, Callable[[Observation], Hashable]] = {
@@ -51,6 +55,8 @@ class Score:
     choices: int  # jobs with two places at least that were predicted
     mean_regret: float | None  # of choosing by the predictions: by how much longer than in the best place
     worst_regret: float | None
+    default_regret: float | None  # mean, of always taking the host with most threads
+    random_regret: float | None  # mean, of a place that is drawn
 
     @property
     def coverage(self) -> tuple[float, float, float] | None:
@@ -86,7 +92,7 @@ def score(model: str, left_out: str, tried: Sequence[Tried]) -> Score:
     told = [(one.row, one.prediction) for one in tried if one.prediction is not None]
     errors = [abs(prediction.seconds / row.seconds - 1) for row, prediction in told]
     held = [p.low <= row.seconds <= p.high for row, p in told if p.low is not None and p.high is not None]
-    found = regrets(told)
+    found, default, drawn = regrets(told), default_regrets(told), random_regrets(told)
     return Score(
         model=model,
         left_out=left_out,
@@ -99,17 +105,42 @@ def score(model: str, left_out: str, tried: Sequence[Tried]) -> Score:
         choices=len(found),
         mean_regret=float(np.mean(found)) if found else None,
         worst_regret=max(found, default=None),
+        default_regret=float(np.mean(default)) if default else None,
+        random_regret=float(np.mean(drawn)) if drawn else None,
     )
 
 
-def regrets(told: Sequence[tuple[Observation, Prediction]]) -> list[float]:
-    """Of each job, a workload at a batch: seconds where it is predicted fastest by those of the fastest, less 1."""
-    jobs: dict[tuple[str, int], list[tuple[float, float]]] = {}
-    for row, prediction in told:
-        jobs.setdefault((row.workload, row.batch), []).append((prediction.seconds, row.seconds))
-    return [
-        min(places)[1] / min(seconds for _, seconds in places) - 1 for places in jobs.values() if len(places) > 1
-    ]
+def regrets(told: Sequence[Place]) -> list[float]:
+    """Of each job: seconds in the place that is predicted fastest by those in the fastest, less 1."""
+    return [_longer(min(places, key=lambda place: place[1].seconds), places) for places in _jobs(told)]
+
+
+def default_regrets(told: Sequence[Place]) -> list[float]:
+    """The same of the host with most threads, which nobody has to choose; of jobs that were predicted there."""
+    found = []
+    for places in _jobs(told):
+        own = [place for place in places if place[0].environment == HOST]
+        if own:
+            found.append(_longer(max(own, key=lambda place: place[0].target.threads), places))
+    return found
+
+
+def random_regrets(told: Sequence[Place]) -> list[float]:
+    """The same of a place that is drawn, as its mean."""
+    return [float(np.mean([_longer(place, places) for place in places])) for places in _jobs(told)]
+
+
+def _jobs(told: Sequence[Place]) -> list[list[Place]]:
+    """Places of each job, by what its step does: a workload has several sizes of images. Two places at least."""
+    jobs: dict[str, list[Place]] = {}
+    for place in told:
+        row = place[0]
+        jobs.setdefault(canonical_json([row.workload, row.batch, row.work.to_json()]), []).append(place)
+    return [places for places in jobs.values() if len(places) > 1]
+
+
+def _longer(chosen: Place, places: Sequence[Place]) -> float:
+    return chosen[0].seconds / min(row.seconds for row, _ in places) - 1
 
 
 def table(rows: Sequence[Observation], models: Mapping[str, Fit] = MODELS, *, alpha: float = 0.1) -> list[Score]:

@@ -234,7 +234,11 @@ _FORM: Mapping[str, Any] = {
         "app_type-ai_inference": _ANY,
     },
 }
-_ARGUMENTS = {"batches": r"batch[-_]?size", "epochs": r"(?:train[-_]?)?epochs", "steps": r"(?:train[-_]?)?steps"}
+_ARGUMENTS = {
+    "batches": r"(?:train[-_]?)?batch[-_]?size",
+    "epochs": r"(?:(?:train|max|num)[-_]?)?epochs",
+    "steps": r"(?:(?:train|max|num)[-_]?)?steps",
+}
 _NO_DEVICE = ("", "none", None)
 _UNITS = {"kb": 1 << 10, "mb": 1 << 20, "gb": GIB, "kib": 1 << 10, "mib": 1 << 20, "gib": GIB, "": 1}
 
@@ -283,9 +287,10 @@ def _of_application(found: Mapping[str, Any], reading: Reading) -> dict[str, Any
     given: dict[str, Any] = {}
     if found.get("app_tag") in module_names("workloads"):
         given["workload"] = found["app_tag"]
-    text = str(found.get("arguments", ""))
+    arguments = found.get("arguments")
+    text = shlex.join(map(str, arguments)) if isinstance(arguments, list) else str(arguments or "")
     for name, pattern in _ARGUMENTS.items():
-        if told := re.search(rf"(?:^|[\s-]){pattern}[=\s]+(\d+)", text):
+        if told := re.search(rf"(?:^|\s)-{{0,2}}{pattern}[=\s]+(\d+)", text):
             given[name] = [int(told[1])] if name == "batches" else int(told[1])
             reading.notes.append(f"{told[0].strip().lstrip('-')} was read from application.arguments")
     if {"steps", "epochs"} <= set(given):
@@ -311,7 +316,7 @@ def _of_options(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
             f"job_options.wall_time_limit: {found['wall_time_limit']!r} is no time and was passed over"
         )
     if found.get("memory_limit"):
-        size = re.fullmatch(r"([\d.]+)\s*([kmg]i?b)?", str(found["memory_limit"]).strip().lower())
+        size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?b)?", str(found["memory_limit"]).strip().lower())
         if size:
             given["memory_bytes"] = float(size[1]) * _UNITS[size[2] or ""]
         else:
@@ -363,10 +368,10 @@ def _of_training(wanted: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
                 f"ai_framework-{other} contradicts config.ai_framework {named}, and was passed over"
             )
     own = _section(training, f"ai_framework-{named}", reading, place)
-    framework = own.get("backend") if named == "keras" else named
+    framework = str(own.get("backend") if named == "keras" else named)
     if framework not in _FRAMEWORKS:
         raise UserError(
-            f"{reading.where}: ai_framework: no framework {framework!r}: {nearest(str(framework), _FRAMEWORKS)}"
+            f"{reading.where}: ai_framework: no framework {framework!r}: {nearest(framework, _FRAMEWORKS)}"
         )
     given: dict[str, Any] = {
         "stacks": _stacks(_FRAMEWORKS[framework], own.get("version") if named != "keras" else None, reading)

@@ -267,7 +267,9 @@ def measured_by(folder):
 
 @pytest.mark.timeout(1800)
 def test_a_campaign_outlives_what_happens_on_a_cluster(slurm, tmp_path):
-    """A controller restarted, a job preempted, its node lost, out of time, a closed queue: each unit is once."""
+    """A controller restarted, a job preempted, its node drained, then lost, out of time, a closed queue: each unit is
+    once.
+    """
     (tmp_path / "job").mkdir()
     job = {"command": ["sh", "-c", COUNT.format(1_000_000)], "folder": str(tmp_path / "job")}
     job["images"] = {"charliecloud": str(rootfs(tmp_path / "image"))}
@@ -299,6 +301,10 @@ def test_a_campaign_outlives_what_happens_on_a_cluster(slurm, tmp_path):
         )
         wait_until(lambda: now("Restarts") == "1" and now("JobState") == "RUNNING", "it runs again", 180)
         more_units(tmp_path, workflow)
+        slurm.say("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=repair")
+        more_units(tmp_path, workflow)
+        assert now("JobState") == "RUNNING", "a job that is there may end"
+        slurm.say("scontrol", "update", f"NodeName={node}", "State=RESUME")
         slurm.kill(node)
         wait_until(lambda: now("JobState") == "PENDING", "the job of a lost node waits again", 180)
         slurm.node(node)
@@ -314,6 +320,12 @@ def test_a_campaign_outlives_what_happens_on_a_cluster(slurm, tmp_path):
     status, said = run(slurm, tmp_path, seal, **study)
     slurm.say("scontrol", "update", "PartitionName=thin", "State=UP")
     assert status and "Traceback" not in said and journal.read_text() == before, said
+    slurm.say("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=repair")
+    status, said = run(slurm, tmp_path, seal, **study)
+    slurm.say("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    told = [line for line in said.splitlines() if "machines" in line]
+    assert status and f"its node {node} is drain: wait for it" in told[0] and "Traceback" not in said, said
+    assert journal.read_text() == before
     status, said = run(slurm, tmp_path, seal, **study)
     assert status == 0, said
     assert journal.read_text().startswith(before) and is_whole(tmp_path, 90)

@@ -128,6 +128,20 @@ def test_a_unit_that_a_limit_of_memory_has_ended_is_made_again(tmp_path, monkeyp
     assert run(tmp_path).units == 3 and not (tmp_path / "superseded-1").exists()
 
 
+def test_a_unit_that_ran_out_of_memory_on_another_node_is_made_again(tmp_path):
+    def short(k, done):
+        row = unit(k)
+        if k == 2:
+            reason = "rank 1 on n2: Slurm step 12.4: the kernel ended a process for lack of memory: raise it"
+            row["launches"]["docker"] |= {"status": "failed", "reason": reason}
+        return row
+
+    with pytest.raises(UnavailableError, match=r"^docker: rank 1 on n2: Slurm step 12.4: .*units are kept$"):
+        run(tmp_path, short)
+    assert [row["unit"] for row in journal(tmp_path)] == [0, 1]
+    assert run(tmp_path).units == 3
+
+
 def test_a_unit_whose_host_found_a_disk_full_is_made_again_and_one_of_another_is_kept(tmp_path):
     def full(k, done, name):
         row = unit(k)

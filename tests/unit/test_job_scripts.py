@@ -10,6 +10,7 @@ from job_plans import COMMAND, plan, ranked, with_venv
 from tare.core.errors import UnavailableError, UserError
 from tare.model.studies.stacks import load_stack, read_lock
 from tare.predict import jobs
+from tare.predict.requests import FACTORS
 
 
 @pytest.mark.parametrize("env", jobs.STARTS)
@@ -103,6 +104,40 @@ def test_a_job_is_run_and_its_time_is_held_against_the_prediction(tmp_path, monk
     with pytest.raises(UnavailableError, match=r"the job failed: .*output\.txt has what it said"):
         jobs.submit(made, "shell")
     assert (made.folder / jobs.ELAPSED).read_text().splitlines()[-1].endswith(" 3")
+
+
+def test_every_setting_is_a_variable_or_says_what_the_program_has_to_do():
+    for stack in ("torch-2.13", "tensorflow-2.21"):
+        for factor, levels in FACTORS.items():
+            for level in levels[1:]:
+                assert jobs._variables(factor, level, stack) or (factor, level) in jobs.IN_THE_PROGRAM
+
+
+SLURM = {
+    "sbatch": 'case $1 in --parsable) echo "7;cluster" ;; esac',
+    "squeue": "echo >> {folder}/asked\n"
+    "[ $(wc -l < {folder}/asked) -gt 2 ] || {{ echo 'error: Unable to contact' >&2; exit 1; }}\n{says}",
+}
+
+
+@pytest.mark.parametrize(
+    "says", ["echo COMPLETED None", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"]
+)
+def test_a_job_in_slurm_is_waited_for_while_the_controller_restarts(tmp_path, monkeypatch, says):
+    made = plan(tmp_path)
+    jobs.write_files(made)
+    for name, text in SLURM.items():
+        (tmp_path / name).write_text("#!/bin/sh\n" + text.format(folder=tmp_path, says=says))
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(jobs, "LOOK_S", 0.01)
+    with pytest.raises(UnavailableError, match="the job ended without a line in"):
+        jobs.submit(made, "slurm")
+    assert (tmp_path / "asked").read_text().count("\n") == 3
+    monkeypatch.setattr(jobs, "PATIENCE_S", 0.0)
+    (tmp_path / "asked").unlink()
+    with pytest.raises(UnavailableError, match=r"Slurm does not say what became of its job 7: .*Unable to contact"):
+        jobs.submit(made, "slurm")
 
 
 def test_a_scheduler_that_is_missing_or_refuses_is_one_line(tmp_path, monkeypatch):

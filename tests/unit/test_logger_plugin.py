@@ -154,7 +154,8 @@ SLURM = "SLURM-job '7' failed, SLURM status is: '{}'. Detailed failure reason un
             SLURM.format("TIMEOUT"),
             "tare: interrupted",
             ["x"],
-            "tare: Slurm ended job 7 (TIMEOUT): its time limit was reached",
+            "tare: Slurm ended job 7 (TIMEOUT): its time limit was reached: give the same command again, which "
+            "goes on with a campaign; --set-resources RULE:runtime=MINUTES gives",
         ),
         (
             SLURM.format("OUT_OF_MEMORY"),

@@ -155,6 +155,21 @@ def test_a_job_is_sent_as_the_study_says_and_takes_a_node_whole(told):
     }  # fmt: skip
 
 
+def test_without_a_partition_a_machine_is_of_the_default_one(told, tmp_path):
+    told("")
+    (tmp_path / "sinfo").write_text(
+        "#!/bin/sh\ncase \"$*\" in *--format=%P*) printf 'short\\nlong*\\ngpu\\n' ;;\n"
+        "*--partition=long*) echo 'n1|32|64000|(null)|infinite|a|idle' ;;\n"
+        "*--partition=short*) echo 'n1|32|64000|(null)|1:00|a|idle' ;;\n"
+        "*) printf 'n1|32|64000|(null)|infinite|a|idle\\nn1|32|64000|(null)|1:00|a|idle\\n'\n"
+        "echo 'n0|64|64000|gpu:2|infinite|a|idle' ;;\nesac\n"
+    )
+    found = resources(asked(), 600.0)
+    assert (found["runtime"], found["slurm_extra"]) == (30, "--exclusive --nodelist=n1")
+    with pytest.raises(UserError, match="11 minutes, but the limit there is 1 min"):
+        resources(asked(partition="short", node="n1"), 601)
+
+
 def test_a_job_gets_the_memory_that_is_asked_for(told):
     told("n1|32|64000|(null)|infinite|a|idle\n")
     assert resources(asked(memory_mib=4000), 60)["mem_mb"] == 4000

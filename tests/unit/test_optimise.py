@@ -13,6 +13,7 @@ import pytest
 from campaign_builders import inside as inside_of
 from campaign_builders import launch_record
 from step_builders import CALL_S, FACTORS, STEP_S, TARGET, drawn_work, truth
+from test_benchmarks import load
 
 from tare.cli.main import main
 from tare.core.errors import IntegrityError, UnavailableError, UserError
@@ -241,8 +242,35 @@ def test_what_contradicts_itself_or_is_unknown_in_modaks_form_is_reported(tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("arguments", "read", "command"),
+    [
+        (None, {}, ()),
+        ("", {}, ()),
+        (["--name", "a b", "--batch-size", 8], {"batches": (8,)}, ("--name", "a b", "--batch-size", "8")),
+        ("--warmup-steps 500 --max_steps 90 --eval-batch-size=4", {"steps": 90}, None),
+        ("--log-steps 10 --num-epochs 3", {"epochs": 3}, None),
+    ],
+)
+def test_arguments_of_modaks_form_are_words_and_only_the_jobs_own_options_count(tmp_path, arguments, read, command):
+    given = modak()
+    given["job"]["application"]["arguments"] = arguments
+    found, _ = requests.read_request(written(tmp_path, given), "mnist_cnn_equal")
+    default = {"batches": (describe_workload("mnist_cnn_equal")["batch"],), "steps": None, "epochs": None}
+    assert {name: getattr(found, name) for name in default} == {**default, **read}
+    assert command is None or found.command == ("python", *command)
+
+
+def test_a_size_of_memory_that_is_no_number_is_reported(tmp_path):
+    given = modak()
+    given["job"]["job_options"]["memory_limit"] = "1.2.3 GB"
+    found, notes = requests.read_request(written(tmp_path, given), "mnist_cnn_equal")
+    assert found.memory_bytes is None and any("'1.2.3 GB' is no size" in note for note in notes)
+
+
+@pytest.mark.parametrize(
     ("training", "says"),
     [
+        ({"config": {"ai_framework": ["tensorflow"]}}, "ai_framework: no framework"),
         ({"config": {"ai_framework": "caffe"}}, "ai_framework: no framework 'caffe'"),
         ({"ai_framework-pytorch": {"version": "1.1"}}, "no stack has torch 1.1: did you mean 'torch-1.4'?"),
         ({"config": 3}, "optimisation.app_type-ai_training.config: 3 must be of type object"),
@@ -583,8 +611,22 @@ def test_what_lies_within_what_predictions_are_off_by_is_a_tie():
         ({"root": False}, "docker", "the daemon of docker needs root, which the request rules out"),
         ({"stacks": ("torch-2.13", "torch-2")}, "torch-2,", "there is no stack torch-2: did you mean 'torch-"),
         ({"stacks": ("torch-2.13", "torch-1.4")}, "torch-1.4", "no step of torch-1.4 was timed on the target"),
-        ({"threads": (2, 4)}, "4 threads", "the target was measured with 1, 2 threads, not with 4"),
-        ({"settings": {"layout": ("channels-last",)}}, "layout", "no step with layout=channels-last was timed"),
+        (
+            {"stacks": ("torch-2.13", "tensorflow-2.1")},
+            "tensorflow-2.1",
+            "steps of tensorflow are not predicted: compare the stack in a study (`stacks: [tensorflow-2.1]`)",
+        ),
+        (
+            {"threads": (2, 4)},
+            "4 threads",
+            "the target was measured with 1, 2 threads, not with 4: measure it with --search, or compare it in a "
+            "study (`arms: {rounds: [threads=4]}`)",
+        ),
+        (
+            {"settings": {"layout": ("channels-last",)}},
+            "layout",
+            "no step with layout=channels-last was timed on the target: measure it with --search, or compare it",
+        ),
         ({"settings": {"compile": ("xla",)}}, "xla", "compile=xla is a setting of tensorflow, not of torch"),
         ({"settings": {"graph": ("capture",)}}, "capture", "graph=capture can't be had on a CPU: graphs are"),
         (
@@ -648,6 +690,7 @@ def test_a_batch_between_measured_ones_has_the_memory_of_the_line_through_them()
     ("given", "says"),
     [
         ({"stacks": ("torch-1.4",), "settings": {"compile": ("xla",)}}, "no step of torch-1.4 was timed"),
+        ({"stacks": ("tensorflow-2.1",), "settings": {"compile": ("xla",)}}, "steps of tensorflow are"),
         ({"environments": ("vm",)}, "starts of vm that import torch"),
         ({"batches": (4096,)}, "its batch, 4096, lies more than 2 times beyond 32 to 128: measure"),
     ],
@@ -776,8 +819,12 @@ def test_a_search_is_told_kept_and_goes_on(measured, rounds, capsys, tmp_path):
 
 def test_a_search_without_minutes_and_one_beside_a_measurement_are_refused(measured, rounds, capsys):
     for minutes in ("0", "-1", "nan", "inf"):
-        assert measured(SEARCHED, "--search", "--minutes", minutes) == 2
-        assert "a search takes a positive number of minutes" in capsys.readouterr().err
+        for words in (["--search"], ["--measure", "2"]):
+            assert measured(SEARCHED, *words, "--minutes", minutes) == 2
+            assert "measuring takes a positive number of minutes" in capsys.readouterr().err
+    for count in ("0", "-1"):
+        assert measured(SEARCHED, "--measure", count) == 2
+        assert f"--measure {count}: name how many candidates, from 1 on" in capsys.readouterr().err
     with pytest.raises(SystemExit) as caught:
         measured(SEARCHED, "--search", "--measure", "2")
     assert caught.value.code == 2 and rounds == []
@@ -827,6 +874,16 @@ def test_a_target_of_another_processor_is_refused_in_one_line(measured, monkeypa
     said = capsys.readouterr().err
     assert "was measured on P, and this machine has Q: measure it on this machine: `tare target`" in said
     assert said.count("\n") == 1
+
+
+def test_the_benchmark_of_predictions_has_every_model(measured, tmp_path, monkeypatch, capsys):
+    module = load("predictions", monkeypatch)
+    monkeypatch.setattr(module, "MODELS", MODELS)
+    module.main(["--target", str(tmp_path / "target.json"), "--grid", str(tmp_path / "grid")])
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert len(rows) == 2 + 3 * len(MODELS)
+    assert rows[2].startswith("| workload | linear | 234 | ") and rows[-1].startswith("| environment | roofline |")
+    assert all(row.count("|") == rows[0].count("|") for row in rows)
 
 
 def test_no_candidate_is_the_status_of_what_is_lacking(measured, capsys):

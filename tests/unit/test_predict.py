@@ -286,6 +286,19 @@ def test_regret_is_zero_where_the_ranking_is_right_and_what_a_wrong_choice_costs
     assert errors(models.fit_roofline, observed(4)).worst_regret == 0
 
 
+def test_regret_is_of_places_of_one_job_and_stands_beside_the_default_and_a_place_that_is_drawn():
+    host, docker = observed(1, batches=(16,))
+    host, docker = host.replace(seconds=1.0), docker.replace(seconds=1.5)
+    larger = [row.replace(work=observed(2)[-1].work, seconds=10 * row.seconds) for row in (host, docker)]
+    told = [predicted(host, 8), predicted(docker, 7), *(predicted(row, 70) for row in larger)]
+    assert judge.regrets(told) == [0.5, 0], "another size of images is another job"
+    single = host.replace(target=host.target.replace(threads=1), seconds=2.0)
+    told = [predicted(single, 1), predicted(host.replace(seconds=1.6), 2), predicted(docker, 3)]
+    assert judge.default_regrets(told) == [pytest.approx(1.6 / 1.5 - 1)]
+    assert judge.random_regrets(told) == [pytest.approx((2.0 + 1.6 + 1.5) / 3 / 1.5 - 1)]
+    assert judge.default_regrets(told[2:]) == judge.random_regrets(told[2:]) == []
+
+
 def test_a_score_counts_what_was_refused_and_what_was_covered():
     row = observed(1)[0].replace(seconds=1.0)
     told = [predictor.Prediction(seconds=s, low=0.9, high=1.2, workloads=9) for s in (1.1, 0.8)]

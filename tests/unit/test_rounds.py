@@ -787,6 +787,27 @@ def test_a_limit_of_memory_that_has_ended_a_process_is_named_with_what_to_do(tmp
     )
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=12.4. Some of the step tasks have been OOM Killed",
+        "slurmstepd: error: Detected 2 oom-kill event(s) in StepId=12.4. Some of your processes may have been",
+        "slurmstepd: error: Detected 2 oom-kill event(s) in step 12.4 cgroup. Some of your processes may have",
+    ],
+)
+def test_a_step_that_ran_out_of_memory_is_named_as_slurm_says_it(monkeypatch, said):
+    limit = caller.Limit(value=f"{1200 << 20} bytes", where="/groups/memory.max")
+    monkeypatch.setattr(memory, "limits_of", lambda: {caller.MEMORY: limit})
+    found = memory.limit_was_hit_in_step(f"a line\n{said}\nsrun: error: n2: task 0: Out Of Memory\n")
+    assert found == (
+        "Slurm step 12.4: the kernel ended a process for lack of memory: the job may use 1,200 MiB of a node; "
+        "raise `memory_mib` of its machine in `machines`, name nodes with more, or measure a smaller job"
+    )
+    assert memory.limit_was_hit_in_step("srun: error: n2: task 0: Killed") is None
+    monkeypatch.setattr(memory, "limits_of", dict)
+    assert memory.limit_was_hit_in_step(said) is None, "it is the machine's memory that was short"
+
+
 # --- CPUs of the measured steps
 
 

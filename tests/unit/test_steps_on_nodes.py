@@ -25,7 +25,7 @@ from tare.core.errors import UnavailableError
 from tare.core.files import project_root
 from tare.launch import group, networks, nodes, scenarios
 from tare.launch.scenarios import distributed
-from tare.machine import facts
+from tare.machine import caller, facts, memory
 from tare.model.conditions import Group
 from tare.model.records.machine import unlike
 
@@ -100,6 +100,21 @@ def test_what_a_job_has_not_is_one_line(slurm, monkeypatch):
         nodes.allocation(2)
     monkeypatch.delenv("SLURM_JOB_ID")
     with pytest.raises(UnavailableError, match=r"this is no job of Slurm: name nodes in `machines`"):
+        nodes.allocation(2)
+
+
+def test_a_controller_that_restarts_is_waited_for(slurm, monkeypatch):
+    monkeypatch.setattr(nodes, "LOOK_S", 0.01)
+    away = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+    script = (
+        f"#!/bin/sh\necho >> {slurm}/tries\n"
+        f"[ $(wc -l < {slurm}/tries) -gt 2 ] || {{ echo '{away}' >&2; exit 1; }}\necho n1,n2\n"
+    )
+    (slurm / "squeue").write_text(script)
+    assert nodes.allocation(2).nodes == ("n2", "n1") and len((slurm / "tries").read_text()) == 3
+    monkeypatch.setattr(nodes, "LOST_S", 0.0)
+    (slurm / "tries").unlink()
+    with pytest.raises(UnavailableError, match=r"^network: slurm: squeue ended with status 1: .*Unable to contact"):
         nodes.allocation(2)
 
 
@@ -209,6 +224,22 @@ def test_a_member_that_dies_ends_the_others_and_its_node_is_named(slurm, tmp_pat
     assert "\n" not in found.reason and found.instances[0].status == "stopped"
     assert time.monotonic() - began < 15
     assert not alive(int((tmp_path / "pid0").read_text()))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_member_out_of_memory_is_the_cause_though_another_ends_first(slurm, tmp_path, monkeypatch, first):
+    limit = caller.Limit(value=f"{1200 << 20} bytes", where="/groups/memory.max")
+    monkeypatch.setattr(memory, "limits_of", lambda: {caller.MEMORY: limit})
+    script = (
+        f"[ $RANK = {first} ] || sleep 0.5; [ $RANK = 1 ] || {{ echo 'the peer has gone' >&2; exit 1; }}; "
+        "echo 'slurmstepd: error: Detected 1 oom_kill event in StepId=7.4. Some of the step tasks were killed.' "
+        ">&2; exit 137"
+    )
+    found = group.launch_group(SITE, sh(script, workdir=tmp_path), CONDITIONS, size=2, network="slurm")
+    assert found.status == "failed" and found.reason.startswith(
+        "rank 1 on n1: Slurm step 7.4: the kernel ended a process for lack of memory: the job may use 1,200 MiB of"
+    )
+    assert "\n" not in found.reason
 
 
 def test_members_on_another_kernel_have_their_clock_and_their_cpus_are_looked_at(slurm, tmp_path, monkeypatch):
