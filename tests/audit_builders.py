@@ -14,8 +14,7 @@ import pandas as pd
 
 from tare.core.files import project_root
 from tare.literature import published
-from tare.literature.measured_here import Here
-from tare.literature.measured_here import Conditions
+from tare.literature.measured_here import Conditions, Here
 from tare.literature.published import Published
 from tare.model import tables
 from tare.model.records.images import ProbeRecord

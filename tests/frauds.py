@@ -903,8 +903,11 @@ CATALOGUE: tuple[Fraud, ...] = (
     _of("a picture on a page is edited", edit_page_figure, AS_IT_IS, "pages"),
     _of("a picture is put beside the pages", add_picture, AS_IT_IS, "pages"),
     _of(
-        "a page says that another version wrote it, and a number is edited", edit_page_of_another_version, AS_IT_IS,
-        "pages", open=True,
+        "a page says that another version wrote it, and a number is edited",
+        edit_page_of_another_version,
+        AS_IT_IS,
+        "pages",
+        open=True,
     ),
     _of("a page is taken away", remove_page, AS_IT_IS, "pages"),
     _of("an order is chosen though a word was given", choose_order_in_time, ALL, "words", worded=True),

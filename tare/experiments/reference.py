@@ -153,8 +153,7 @@ def _begin(wanted: Wanted) -> tuple[study.Study, Path, Row | None]:
 
 
 def refuse_another(before: Mapping[str, Any] | None, now: Mapping[str, Any], out: Path) -> None:
-    """A reference is carried on by the same framework on a device of the same name. Raises UserError: what differs.
-    """
+    """See that a reference is continued by the same framework on a device of the same name, or raise UserError."""
     for key in ("python", "torch"):
         if before is not None and before[key] != now[key]:
             raise UserError(

@@ -561,8 +561,7 @@ def read(name: str, path: Path) -> pd.DataFrame:
 
 
 def machine_of(table: pd.DataFrame) -> str | None:
-    """The machine that a table's rows are of; None where it has none. Raises IntegrityError: they are of several.
-    """
+    """The machine of a table's rows; None where it has no rows. Raises IntegrityError: they are of several."""
     found = sorted(table[MACHINE].unique())
     if len(found) > 1:
         raise IntegrityError(f"rows of several machines ({', '.join(found)}) are in one table: extract it again")

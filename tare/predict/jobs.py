@@ -366,9 +366,7 @@ def _state(job: str) -> str:
     """
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found = run(
-            ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T %r"], timeout_s=ANSWER_S
-        )
+        found = run(["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T %r"], timeout_s=ANSWER_S)
         if found.ok:
             return (found.stdout.strip().splitlines() or [""])[-1]
         if FORGOTTEN in found.stderr:

@@ -132,9 +132,7 @@ class Change(Record):
             name=f"{choice.name}+{re.sub(r'[^a-z0-9_-]+', '-', self.name.lower()).strip('-')}",
             options=(*without_options(choice.options, *self.without), *self.options),
             variables={**kept, **self.variables},
-            unset=tuple(
-                name for name in dict.fromkeys((*choice.unset, *self.unset)) if name not in self.variables
-            ),
+            unset=tuple(name for name in dict.fromkeys((*choice.unset, *self.unset)) if name not in self.variables),
         )
 
 

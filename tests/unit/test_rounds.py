@@ -9,7 +9,6 @@ import os
 import random
 import statistics
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import fakes

@@ -77,8 +77,7 @@ class Measured:
 
 
 def measured(machines: Machines) -> dict[str, Measured]:
-    """By its name in paths and rows each machine that a study measures. Raises UserError: two would have one name.
-    """
+    """Each machine that a study measures, by its name in paths and rows. UserError: two would have one name."""
     found: dict[str, Measured] = {}
     for kind, nodes in machines.items():
         numbers = [None] if nodes.nodes == 1 else list(range(1, nodes.nodes + 1))
