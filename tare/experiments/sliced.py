@@ -451,7 +451,7 @@ def _group(plan: Plan, done: Sequence[Unit]) -> list[str]:
 
 
 def _is_whole(plan: Plan, done: Sequence[Unit]) -> bool:
-    """Whether the next unit is made for whole runs of launches that may not be sliced; steps after them are sliced."""
+    """Whether the next unit is for whole runs of launches that may not be sliced; steps after them are sliced."""
     if calibration_of(done) is None:
         return False
     sliced, whole, apart = _kinds_of_groups(plan, done)

@@ -267,7 +267,7 @@ def measured_by(folder):
 
 @pytest.mark.timeout(1800)
 def test_a_campaign_outlives_what_happens_on_a_cluster(slurm, tmp_path):
-    """A restarted controller, preemption, a drained and a lost node, no time left, a closed queue: each unit is once."""
+    """Restarted controller, preemption, drained and lost node, no time left, closed queue: each unit is once."""
     (tmp_path / "job").mkdir()
     job = {"command": ["sh", "-c", COUNT.format(1_000_000)], "folder": str(tmp_path / "job")}
     job["images"] = {"charliecloud": str(rootfs(tmp_path / "image"))}

@@ -96,7 +96,7 @@ class Holder(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop all of them, and return once they are seen to be stopped; StopError where one is not within STOP_S."""
+        """Stop all of them, and return once they are stopped; StopError where one is not within STOP_S."""
 
     @abstractmethod
     def resume(self) -> None:
