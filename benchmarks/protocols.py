@@ -470,7 +470,7 @@ def planted_seen(rows: Sequence[Record]) -> str:
 
 def summary_table(condition: str, summary: Mapping[str, Any], share: float) -> list[str]:
     """A row for each method."""
-    head = ["method", "runs or rounds", "false claims, B = A", "half-width", "B by A, lowest to highest"]
+    head = ["method", "runs or rounds", "false claims, B = A", "half-width", "B to A, lowest to highest"]
     head += [f"misses, +{100 * share:g}% planted", "intervals without the truth", "half-width"]
     lines = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
     for row in (summary[method] for method in TITLES):  # the JSON sorts its keys

@@ -215,9 +215,9 @@ def _refuse_lack_of_memory(kills: int, failures: Mapping[str, str]) -> None:
     `kills`: how often the kernel had ended a process for lack of memory before the unit. `failures`: of its
     launches, by name; those on other nodes of a job say it themselves. Raises UnavailableError: one was ended so.
     """
-    for name, reason in failures.items():
-        if OUT_OF_MEMORY in reason:
-            raise UnavailableError(f"{name}: {reason}; finished units are kept")
+    for name, failure in failures.items():
+        if OUT_OF_MEMORY in failure:
+            raise UnavailableError(f"{name}: {failure}; finished units are kept")
     if (reason := limit_was_hit(kills)) is not None:
         raise UnavailableError(f"{reason}; finished units are kept")
 

@@ -42,8 +42,8 @@ def members(tree: Tree, notes: Notes) -> None:
     measured = {f"{one.study} on {one.machine}" for one in tree.measured if one.campaigns}
     named = {f"{tree.index.study} on {machine}" for machine in tree.index.machines}
     if measured != named:
-        told, own = (", ".join(sorted(names)) or "nothing" for names in (named, measured))
-        notes.fail(INDEX, f"is of {told}, and the campaigns are of {own}")
+        of_index, of_campaigns = (", ".join(sorted(names)) or "nothing" for names in (named, measured))
+        notes.fail(INDEX, f"is of {of_index}, and the campaigns are of {of_campaigns}")
 
 
 def crate(tree: Tree, notes: Notes) -> None:
