@@ -240,12 +240,12 @@ def write_overview(results: Path) -> Path:
         (path for path in (results / "report" / INDEX, *results.glob(f"*/report/{INDEX}")) if path.exists()),
         key=lambda path: (path.parent.parent != results, path),
     )
-    studies = [{"href": path.relative_to(results).as_posix(), **_head(path)} for path in found]
+    studies = [{"href": path.relative_to(results).as_posix(), **_told_in_head(path)} for path in found]
     write_text(results / OVERVIEW, alone("studies.html.j2", studies=studies))
     return results / OVERVIEW
 
 
-def _head(path: Path) -> Mapping[str, str]:
+def _told_in_head(path: Path) -> Mapping[str, str]:
     """What a report's page says of itself in its head."""
     text = path.read_text(encoding="utf-8")[:16384]
     found = dict(re.findall(r'<meta name="([a-z]+)" content="([^"]*)">', text))
