@@ -55,9 +55,14 @@ test: setup-test ## what the tests need, then those that meet everything at leas
 	@unset MAKEFLAGS MAKELEVEL ALL MINUTES PYTEST_ARGS; export TARE_TEST_ALL=$(ALL) TARE_TEST_MINUTES=$(MINUTES); \
 		.venv/bin/python -m pytest --cache-clear -n $(WORKERS) $(PYTEST_ARGS) || .venv/bin/python tests/again.py $$?
 
+# The validator of crates needs an older version of a package that .venv has.
+CRATE_CHECKS = .venv/bin/uv venv --quiet --allow-existing --python .venv/bin/python .crate && \
+	.venv/bin/uv pip install --quiet --python .crate/bin/python --require-hashes --requirement requirements/crate.txt
+
 test-quick: ## unit tests without runtimes, images and network; it says what it leaves out
 	@$(NEED_PYTHON)
 	@RUNTIMES=system $(PYTHON) -m tare.runtimes.bootstrap test
+	@$(CRATE_CHECKS)
 	@.venv/bin/python -m pytest --quick -n $(WORKERS) tests/unit $(PYTEST_ARGS)
 
 # Its runs give commands of make themselves.
@@ -71,6 +76,7 @@ setup: ## the virtual environment and the container runtimes
 setup-test:
 	@$(NEED_PYTHON)
 	@$(PYTHON) -m tare.runtimes.bootstrap test
+	@$(CRATE_CHECKS)
 
 doctor: setup ## what this machine can measure
 	@.venv/bin/python -m tare doctor
@@ -82,7 +88,7 @@ LOCKED_FOR = platform_machine == 'x86_64' and platform_python_implementation == 
 lock: setup ## resolve requirements/*.in again (UPGRADE=1: to the newest versions)
 	@export UV_FIND_LINKS="$$(.venv/bin/python -m pip config get global.find-links 2>/dev/null || true)"; \
 	test -n "$$UV_FIND_LINKS" || export UV_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu UV_INDEX_STRATEGY=unsafe-best-match; \
-	for name in run test uv sbom docs; do \
+	for name in run test uv sbom docs crate; do \
 		.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes $(if $(UPGRADE),--upgrade) \
 			--custom-compile-command "make lock" --output-file requirements/$$name.txt requirements/$$name.in; \
 		sed -i "s/ ; $(LOCKED_FOR)//; s/ and $(LOCKED_FOR)//" requirements/$$name.txt; \

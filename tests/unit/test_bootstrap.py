@@ -42,7 +42,7 @@ def checkout(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.mark.parametrize("name", ["run", "test", "uv", "sbom", "docs"])
+@pytest.mark.parametrize("name", ["run", "test", "uv", "sbom", "docs", "crate"])
 def test_every_package_of_a_lock_is_pinned_with_hashes(name):
     lock = bootstrap.read_lock(ROOT / "requirements" / f"{name}.txt")
     assert all(HASH.search(block) for block in lock.values())
