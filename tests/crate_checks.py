@@ -3,8 +3,8 @@
     .crate/bin/python tests/crate_checks.py < QUESTION.json
 
 A question has `contexts` (what the addresses of contexts answer; no other is asked). It has `crate` (path of an
-archive or a folder), `profile`, `severity` and `cache` (a folder), or `graph` (JSON-LD), `base` and `queries` (SPARQL,
-by name). The answer is the list of the names of the checks that failed, or rows of strings by name.
+archive or a folder), `profile`, `severity` and `cache` (a folder), or `graph` (JSON-LD), `base` and `queries`
+(SPARQL, by name). The answer is the list of the names of the checks that failed, or rows of strings by name.
 """
 
 from __future__ import annotations

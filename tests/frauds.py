@@ -938,7 +938,7 @@ UNDETECTABLE: Mapping[str, str] = {
     ),
     "the dates in ledger, seals and stamps are false": (
         "they come from the machine's clock, which its owner sets; a stamp that was kept elsewhere and a word from "
-        "outside have dates of their own"
+        "outside have other dates"
     ),
     "all times of a launch are scaled, with slices, marks and processor time, and no gap is left": (
         "it might be another launch; only a hash that was kept elsewhere shows it"

@@ -25,7 +25,6 @@ class Prediction:
     seconds: float
     low: float | None
     high: float | None
-    workloads: int  # that the interval rests on
 
 
 def _sizes(case: Case) -> dict[str, float]:
@@ -164,7 +163,7 @@ class Predictor:
         ]
         found = jackknife_plus(mean, groups, self.alpha).told
         low, high = (None, None) if found is None else (math.exp(found[1]), math.exp(found[2]))
-        return Prediction(seconds=math.exp(mean), low=low, high=high, workloads=len(groups))
+        return Prediction(seconds=math.exp(mean), low=low, high=high)
 
 
 def train(fit: Fit, rows: Sequence[Observation], *, alpha: float = 0.1, beyond: float = BEYOND) -> Predictor:

@@ -230,7 +230,7 @@ def test_with_few_workloads_intervals_have_no_ends_and_one_is_refused():
     rows = observed(4)
     trained = predictor.train(models.fit_roofline, rows)
     found = trained.predict(rows[:1])[0]
-    assert (found.low, found.high, found.workloads, trained.workloads_wanted) == (None, None, 4, 5)
+    assert (found.low, found.high, trained.workloads_wanted) == (None, None, 5)
     with pytest.raises(UnavailableError, match="a model needs two workloads to be trained on, there is w0"):
         predictor.train(models.fit_roofline, observed(1))
 
@@ -274,7 +274,7 @@ def test_an_environment_cannot_add_more_than_was_measured():
 
 
 def predicted(row, seconds):
-    return row, predictor.Prediction(seconds=seconds, low=None, high=None, workloads=2)
+    return row, predictor.Prediction(seconds=seconds, low=None, high=None)
 
 
 def test_regret_is_zero_where_the_ranking_is_right_and_what_a_wrong_choice_costs_elsewhere():
@@ -301,8 +301,8 @@ def test_regret_is_of_places_of_one_job_and_stands_beside_the_default_and_a_plac
 
 def test_a_score_counts_what_was_refused_and_what_was_covered():
     row = observed(1)[0].replace(seconds=1.0)
-    told = [predictor.Prediction(seconds=s, low=0.9, high=1.2, workloads=9) for s in (1.1, 0.8)]
-    told.append(predictor.Prediction(seconds=1.3, low=1.1, high=1.5, workloads=9))
+    told = [predictor.Prediction(seconds=s, low=0.9, high=1.2) for s in (1.1, 0.8)]
+    told.append(predictor.Prediction(seconds=1.3, low=1.1, high=1.5)
     tried = [judge.Tried(row=row, prediction=one) for one in told] + [
         judge.Tried(row=row, prediction=None, refused="x")
     ]
