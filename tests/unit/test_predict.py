@@ -302,7 +302,7 @@ def test_regret_is_of_places_of_one_job_and_stands_beside_the_default_and_a_plac
 def test_a_score_counts_what_was_refused_and_what_was_covered():
     row = observed(1)[0].replace(seconds=1.0)
     told = [predictor.Prediction(seconds=s, low=0.9, high=1.2) for s in (1.1, 0.8)]
-    told.append(predictor.Prediction(seconds=1.3, low=1.1, high=1.5)
+    told.append(predictor.Prediction(seconds=1.3, low=1.1, high=1.5))
     tried = [judge.Tried(row=row, prediction=one) for one in told] + [
         judge.Tried(row=row, prediction=None, refused="x")
     ]
