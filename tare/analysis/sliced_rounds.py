@@ -46,7 +46,7 @@ def is_sliced(campaign: SealedCampaign, env: str | None = None) -> bool:
     apart = _apart(campaign)
     if env in apart:
         return False
-    shared = [unit for unit in campaign.counted if not unit.whole]
+    shared = [unit for unit in campaign.counted if not unit.whole or campaign.level is not None]
     if env is None or read_role(env).environment == HOST:
         alone = unsliced(campaign.plan, campaign.units)
         own = [unit for unit in shared if not any(_ran(unit, name) for name in alone)]

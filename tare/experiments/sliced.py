@@ -53,6 +53,7 @@ MOST_IDLE = 0.1  # of a run's time in which nothing of it can run: more, and it 
 # In which it waits for the clock or a disk beside its own work: so much is hidden for each other job of a round.
 MOST_WAITING = 0.01
 FEWEST_LOOKS = 3  # fewer may be chance
+MOST_CALIBRATIONS = 4  # of which all but the last may find that files were read from a disk
 MOST_VOID = 3  # rounds in a row, after which they are no longer sliced
 # By which the hosts' processor times may differ in the calibration: more, and it can pace no round that counts.
 MOST_APART = 0.03
@@ -158,9 +159,8 @@ def run_unit(
             pages, code.told = code.told, {}
         skips = found.voided or calibration is None or rehearsal or whole
         empty = [] if skips else list(empty_launches(asked, found.records))
-    first = calibration is None and not done and plan.slicing_refused is None
-    if first and found.voided is None and (reason := waits(found.records)) is not None:
-        found.voided = f"files may have been read from the disk, so the round is repeated: {reason}"
+    if calibration is None and plan.slicing_refused is None and found.voided is None:
+        found.voided = reads(found.records, len(done))
     records = dict(found.records)
     if calibration is None and found.voided is None:  # what can't be held runs as well once, for the page cache
         more = [name for name in order if name in apart and name not in gone]
@@ -381,6 +381,18 @@ def waits(launches: Mapping[str, LaunchRecord]) -> str | None:
     return None
 
 
+def reads(launches: Mapping[str, LaunchRecord], before: int) -> str | None:
+    """Why a calibration is repeated: some launches waited, maybe for a disk; None where it is not.
+
+    A job that waits by itself does so in both hosts. `before`: how many rounds came before this one.
+    """
+    reason = waits(launches)
+    hosts = [waits({name: launches[name]}) for name in (HOST, CONTROL) if name in launches]
+    if reason is None or before >= MOST_CALIBRATIONS - 1 or (before and None not in hosts):
+        return None
+    return f"files may have been read from the disk, so the round is repeated: {reason}"
+
+
 def rehearses(done: Sequence[Unit], calibration: Unit) -> str | None:
     """Why the first sliced round can't count, and only says how long slices have to be; None where it can.
 
@@ -469,9 +481,10 @@ def groups(plan: Plan, done: Sequence[Unit]) -> list[list[str]]:
 
 
 def _kinds_of_groups(plan: Plan, done: Sequence[Unit]) -> tuple[list[list[str]], list[list[str]], list[list[str]]]:
-    """Groups that are sliced, those that are held and run to their ends, and those that can't be held.
+    """Groups that are sliced, those whose whole runs are not, and those that can't be held.
 
-    Where the user's own jobs are weighed, every launch may be a baseline of any other: all run to their ends.
+    Each environment is in one of them, both hosts in each. Where users' own jobs are weighed, every launch may be a
+    baseline of any other: all are in slices, and all run to their ends.
     """
     gone, calibration = given_up(done), calibration_of(done)
     names = [name for name in plan.launch_names if name not in gone]
@@ -480,12 +493,15 @@ def _kinds_of_groups(plan: Plan, done: Sequence[Unit]) -> tuple[list[list[str]],
     alone = unsliced(plan, done)
     held = [name for name in names if name not in alone]
     apart = [name for name in names if name in hosts or name in alone]
-    whole = [] if _refused(plan, done) else [name for name in held if name in served(plan, done)]
-    if whole:
-        whole = held if plan.kind == "weigh" else [name for name in held if name in hosts or name in whole]
+    told = {} if _refused(plan, done) else served(plan, done)
+    whole = [name for name in held if name in hosts or name in told]
+    shared = [name for name in held if name not in told]
+    if told and plan.kind == "weigh":
+        whole = shared = held
+    alone_here = len(whole) == len(apart) == len(hosts)
     return (
-        groups_of(held, most) if len(held) > len(hosts) or len(apart) == len(hosts) else [],
-        groups_of(whole, most) if whole else [],
+        groups_of(shared, most) if len(shared) > len(hosts) or alone_here else [],
+        groups_of(whole, most) if len(whole) > len(hosts) else [],
         groups_of(apart, None) if len(apart) > len(hosts) else [],
     )
 

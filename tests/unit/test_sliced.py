@@ -239,11 +239,17 @@ def test_the_calibration_runs_everything_whole_with_few_steps(following):
     assert all(one.startswith("kept") for one in row["pages"].values()) and len(row["pages"]) == 4
 
 
-def test_only_the_first_unit_that_waits_is_made_once_more(following):
+def test_a_calibration_is_repeated_while_some_launches_wait_and_a_job_that_waits_does_so_in_both_hosts(following):
     waited = whole().replace(slices=whole().slices.replace(looks=10, idle_looks=9))
-    following.answers = {"docker": waited}
+    void = first_unit().replace(voided="once more")
+    following.answers = {"docker": waited, HOST: waited}
+    for before in ([], [void], [void] * 2):
+        assert "so the round is repeated" in following.unit(*before)["voided"]
+    assert following.unit(*[void] * 3)["voided"] is None
+    following.answers = {HOST: waited, CONTROL: waited}
     assert "so the round is repeated" in following.unit()["voided"]
-    assert following.unit(first_unit().replace(voided="once more"))["voided"] is None
+    assert following.unit(void)["voided"] is None
+    following.answers = {"docker": waited}
     following.voided = "it did not stop"
     assert following.unit()["voided"] == "it did not stop"
     following.voided, following.plan = None, following.plan.replace(slicing_refused="a GPU")
@@ -343,9 +349,13 @@ def test_the_calibration_says_whose_whole_runs_may_not_be_sliced(following):
 
 def test_whole_runs_with_a_server_have_separate_rounds_and_steps_stay_in_slices(following):
     first = first_unit().replace(slicing={"served": ["podman"]})
-    assert sliced.groups(following.plan, [first]) == [[*ALL], [HOST, CONTROL, "podman"]]
+    assert sliced.groups(following.plan, [first]) == [[HOST, CONTROL, "docker"], [HOST, CONTROL, "podman"]]
     row = following.unit(first)
-    assert set(following.orders) == set(ALL) and following.way.pace is not None and "whole" not in row["slicing"]
+    assert (
+        set(following.orders) == {HOST, CONTROL, "docker"}
+        and following.way.pace is not None
+        and "whole" not in row["slicing"]
+    )
     sliced_one = unit_of(1, dict.fromkeys(ALL, held(3.0)))
     row = following.unit(first, sliced_one)
     assert set(following.orders) == {HOST, CONTROL, "podman"} and following.way.whole_first
@@ -356,7 +366,8 @@ def test_whole_runs_with_a_server_have_separate_rounds_and_steps_stay_in_slices(
     assert row["launches"]["docker"].reason == sliced.LEFT_OUT and following.read == ([*following.orders], "warm")
     whole_one = unit_of(2, row["launches"]).replace(slicing=row["slicing"])
     following.unit(first, sliced_one, whole_one)
-    assert following.way.pace.phases == {name: (3.0,) for name in ALL}, "by sliced rounds alone"
+    shared = {HOST, CONTROL, "docker"}
+    assert following.way.pace.phases == {name: (3.0,) for name in shared}, "by sliced rounds alone"
     # a launch that failed in both, or a campaign that can't be sliced, has no such rounds
     gone = [unit_of(number, {"podman": FAILED}) for number in (1, 2)]
     assert sliced.groups(following.plan, [first, *gone]) == [[HOST, CONTROL, "docker"]]

@@ -32,7 +32,7 @@ def ratios(units, name):
 
 
 def test_whole_runs_with_a_file_server_count_in_the_rounds_that_were_made_for_them_alone():
-    units = served_rounds("rounds.apptainer+docker+host").counted
+    units = served_rounds("rounds.apptainer+docker+host", together=True).counted
     whole = [unit for unit in units if unit.whole]
     run = cost_of(units, "apptainer", 0.05).run
     assert run.n == 8 and run.mean == pytest.approx(statistics.fmean(ratios(whole, "apptainer")), abs=1e-5)
