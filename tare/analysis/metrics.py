@@ -23,7 +23,7 @@ from tare.analysis.launch_rows import (
 )
 from tare.analysis.sliced_rounds import slice_rows, tail_rows
 from tare.model.journals.sealed import HEADLINE_LEVEL, SealedCampaign
-from tare.model.journals.units import both_hosts, served
+from tare.model.journals.units import both_hosts
 from tare.model.levels import columns_of_levels
 from tare.model.records.campaigns import Plan, Unit
 from tare.model.registry import HOST, SHARED
@@ -115,16 +115,10 @@ def campaign_kernels(campaign: SealedCampaign) -> list[Row]:
 
 
 def _unit_rows(campaign: SealedCampaign, unit: Unit) -> Iterator[tuple[str, int, list[Row]]]:
-    """Environment, batch size and rows of each launch of a unit.
-
-    Without whole runs that may not be sliced, of units that were made for others.
-    """
+    """Environment, batch size and rows of each launch of a unit."""
     kind, batch, level = campaign.kind, campaign.plan.spec.batch, campaign.level
-    apart = {} if unit.whole or level is not None else served(campaign.plan, campaign.units)
     steps = step_values(unit, level) if level is not None else {}
     for name, launch in unit.launches.items():
-        if name in apart and launch.ok:
-            continue
         if level is not None:
             found = (
                 step_rows(launch, level, steps[name]) if name in steps else [absent(kind, no_steps(launch, level))]

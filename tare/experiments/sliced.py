@@ -350,9 +350,12 @@ def step_of(unit: Unit) -> float | None:
 
 
 def often_void(done: Sequence[Unit]) -> str | None:
-    """Why no more rounds are sliced, where several in a row were void; None where they were not."""
+    """Why no more rounds are sliced, where several in a row after the calibration were void; None where not."""
+    calibrated = next(
+        (number for number, unit in enumerate(done) if unit.voided is None and unit.discarded), len(done)
+    )
     row = 0
-    for unit in done:
+    for unit in done[calibrated:]:
         row = row + 1 if unit.voided is not None and not unit.is_rehearsal else 0
         if row >= MOST_VOID:
             return f"{MOST_VOID} sliced rounds in a row were void: {unit.voided}"

@@ -82,7 +82,8 @@ def test_a_step_by_a_devices_events_is_their_median_and_replicates_without_steps
 def test_rounds_that_are_void_in_a_row_end_the_slicing_and_then_the_campaign(voids, hidden, hopeless):
     """`x` is void, `r` a rehearsal, `.` counts."""
     said = {"x": "it did not stop", "r": "sets the pace", ".": None}
-    done = [unit_of(number, {}, voided=said[one], rehearsal=one == "r") for number, one in enumerate(voids)]
+    rounds_of = [unit_of(number, {}, voided=said[one], rehearsal=one == "r") for number, one in enumerate(voids, 1)]
+    done = [first_unit(), *rounds_of]
     assert (sliced.often_void(done) is not None, sliced.hopeless(done) is not None) == (hidden, hopeless)
 
 
@@ -246,6 +247,7 @@ def test_a_calibration_is_repeated_while_some_launches_wait_and_a_job_that_waits
     for before in ([], [void], [void] * 2):
         assert "so the round is repeated" in following.unit(*before)["voided"]
     assert following.unit(*[void] * 3)["voided"] is None
+    assert sliced.often_void([*[void] * 3, first_unit()]) is None, "calibrations are no sliced rounds"
     following.answers = {HOST: waited, CONTROL: waited}
     assert "so the round is repeated" in following.unit()["voided"]
     assert following.unit(void)["voided"] is None

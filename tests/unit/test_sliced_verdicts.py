@@ -20,7 +20,7 @@ from tare.analysis.sliced_rounds import (
     unsliced_reason,
     whole_run_estimate,
 )
-from tare.model.journals.units import SERVED, runs_counted
+from tare.model.journals.units import SERVED
 from tare.model.journals.units import in_slices as in_slices_of
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
@@ -196,6 +196,3 @@ def test_who_has_a_say_in_whole_runs_is_by_round():
     plan, units = found.plan, found.units
     names, together = in_slices_of(plan, units)
     assert names == [HOST, CONTROL, "docker"] and not any(unit.whole for unit in together) and len(together) == 8
-    first, second = found.counted[:2]
-    assert runs_counted(plan, units, first) == [HOST, CONTROL, "docker"] and second.whole == ("apptainer",)
-    assert runs_counted(plan, units, second) == [HOST, CONTROL, "apptainer"]

@@ -24,8 +24,7 @@ from tare.machine import facts
 from tare.machine.fitting import images_folder
 from tare.model.journals.ledger import set_aside_folders
 from tare.model.journals.sealed import PLAN, SealedCampaign, read_sealed
-from tare.model.journals.units import compared, family_alpha, planned_alpha, runs_counted, share_of, shares
-from tare.model.records.campaigns import Unit
+from tare.model.journals.units import compared, family_alpha, planned_alpha, share_of, shares
 from tare.model.studies.layout import SEALED
 from tare.model.studies.minutes import Declared, Minutes, asked_of, declared, with_budgets
 from tare.model.studies.study import CampaignId, Chosen, Rounds, Study, headlines
@@ -112,7 +111,7 @@ def earlier_of(campaign: SealedCampaign) -> Earlier | None:
 def _comparisons(campaign: SealedCampaign) -> Iterator[Comparison]:
     plan, units = campaign.plan, campaign.counted
     levels = plan.measured.levels if plan.measured else ()
-    values = {RUN: [_runs(campaign, unit) for unit in units]}
+    values = {RUN: [run_values(unit) for unit in units]}
     for level in levels:
         what = STEP if len(levels) == 1 else f"{STEP} at allocator={level}"
         values[what] = [step_values(unit, level) for unit in units]
@@ -134,11 +133,6 @@ def _comparisons(campaign: SealedCampaign) -> Iterator[Comparison]:
                 margin=margin,
                 is_open=verdict == INCONCLUSIVE or len(ratios) < plan.sampling.verdict_units,
             )
-
-
-def _runs(campaign: SealedCampaign, unit: Unit) -> dict[str, float]:
-    counted = runs_counted(campaign.plan, campaign.units, unit)
-    return {name: seconds for name, seconds in run_values(unit).items() if name in counted}
 
 
 def newest_here(folder: Path) -> Earlier | None:

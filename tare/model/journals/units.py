@@ -141,13 +141,6 @@ def in_slices(plan: Plan, units: Sequence[Unit]) -> tuple[list[str], list[Unit]]
     return names, found
 
 
-def runs_counted(plan: Plan, units: Sequence[Unit], unit: Unit) -> list[str]:
-    """Launches whose whole runs count in a unit: those for which it was made without slices, or all but those."""
-    apart = served(plan, units)
-    hosts = [name for name in unit.launches if read_role(name).environment == HOST]
-    return hosts + [name for name in unit.launches if name not in hosts and bool(unit.whole) == (name in apart)]
-
-
 def shares(units: Sequence[Unit], names: Sequence[str]) -> int:
     """How many units that count it took to have each of some launches once: more where they had their own units."""
     ran = [sum(name in one.launches and one.launches[name].status != "skipped" for one in units) for name in names]
