@@ -25,7 +25,6 @@ rule extract_tables:
         metrics_csv="<results>/tables/metrics.csv",
         verdicts="<results>/tables/verdicts.csv",
         job_length="<results>/tables/job_length.csv",
-        fault_costs="<results>/tables/fault_costs.csv",
         decisions="<results>/tables/decisions.csv",
         decisions_json="<results>/tables/decisions.json",
         counts="<results>/tables/counts.csv",

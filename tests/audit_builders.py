@@ -108,7 +108,7 @@ def verdict(
         "family_alpha": 0.05, "margin": 0.05, "control_reaches": False, "launches": 8, "failures": 0, "timeouts": 0,
         "failure_share_low": 0.0, "failure_share_high": 0.37, "verdict": word,
         "control_ratio": 1.0, "control_ci_low": 0.99, "control_ci_high": 1.01, "design": "fixed",
-        "bootstrap_low": low, "bootstrap_high": high, "more_units": more, "reason": None,
+        "more_units": more, "reason": None,
     }  # fmt: skip
 
 

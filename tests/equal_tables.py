@@ -20,7 +20,7 @@ MEASURED = frozenset(
         "value", "ratio", "ci_low", "ci_high", "low", "high", "total_ratio", "total_ci_low", "total_ci_high",
         "total_verdict", "stalls_ci_low", "stalls_ci_high", "steps", "verdict", "all_within", "control_ratio",
         "control_ci_low", "control_ci_high", "control_reaches", "sliced", "unsliced_reason", "switch_factor",
-        "switch_more_ms", "switch_more_ci_low_ms", "switch_more_ci_high_ms", "bootstrap_low", "bootstrap_high",
+        "switch_more_ms", "switch_more_ci_low_ms", "switch_more_ci_high_ms",
         "more_units", "host", "difference", "control_difference", "failure_share_low", "failure_share_high",
         "calls_per_step", "self_s_per_step", "self_s_sd", "s_per_step", "plain_step_s", "at_s", "aligned_s",
         "cpu_percent", "rss_bytes", "cgroup_memory_bytes", "processes", "read_bytes_per_s", "written_bytes_per_s",

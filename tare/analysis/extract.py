@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis import fault_costs, job_length, metrics, step_counts, verdicts
+from tare.analysis import job_length, metrics, step_counts, verdicts
 from tare.analysis.capacity import pipeline
 from tare.analysis.capacity.pipeline import read_pipeline
 from tare.analysis.copies import between_copies
@@ -120,7 +120,6 @@ def _add_campaigns(
         attempt = attempts[row["workload"], row["campaign"]]
         rows["verdicts"].append({**row, "attempt": attempt.number, "reason": attempt.beside(row["reason"])})
     rows["job_length"] = job_length.cost_rows(judged)
-    rows["fault_costs"] = fault_costs.fault_rows(judged)
 
 
 def _is_judged(campaign: SealedCampaign) -> bool:

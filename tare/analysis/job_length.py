@@ -16,7 +16,7 @@ import pandas as pd
 
 from tare.analysis.bounds import stopped_runs
 from tare.analysis.launch_rows import PHASES
-from tare.analysis.metrics import pivot
+from tare.analysis.metrics import identify, pivot
 from tare.analysis.verdicts import Measured, contrasts, estimates_of
 from tare.model.journals.units import compared, family_alpha
 from tare.model.registry import HOST
@@ -173,10 +173,17 @@ class _Pair:
         source: str | None = None,
         reason: str | None = None,
     ) -> dict[str, Any]:
-        """A row of the table; what has no source is measured by its own campaign."""
+        """A row of the table: what has no source is measured by its own campaign, what has no value unavailable."""
+        plan, there = one.campaign.plan, found.mean is not None
         kind, source = ("modelled", source) if source else ("measured", one.campaign.kind)
-        row = one.row(env, item, found, unit=unit, alpha=alpha, kind=kind, source=source, reason=reason)
-        return {**row, "length_s": length_s}
+        return {
+            **identify(plan, one.campaign.name, env, plan.spec.batch),
+            "item": item,
+            "length_s": length_s,
+            **found.columns("value", "low", "high"),
+            **{"unit": unit, "n_units": found.n, "alpha": alpha, "source": source},
+            **{"kind": kind if there else "unavailable", "reason": None if there else reason},
+        }
 
 
 def _alpha(one: Measured) -> float:

@@ -21,7 +21,7 @@ from tare.analysis.bounds import Ends, ends_of, failures_of, sides, stopped_runs
 from tare.analysis.choice import EXPLORATORY, PRIMARY
 from tare.analysis.copies import part_of
 from tare.analysis.launch_rows import PHASES, PROGRAM, SLOWDOWN, TOLD_STEPS
-from tare.analysis.metrics import identify, identity_of, pivot
+from tare.analysis.metrics import identity_of, pivot
 from tare.analysis.sliced_rounds import is_sliced, long_tail, sliced_units, unsliced_reason, whole_run_estimate
 from tare.analysis.switch_costs import switching
 from tare.model.journals.sealed import SealedCampaign
@@ -42,7 +42,6 @@ from tare.stats.intervals import (
     Spread,
     all_within,
     allowing_unseen,
-    bootstrap_interval,
     judge,
     more_units,
     qualified,
@@ -151,13 +150,9 @@ def estimates_of(
     campaign: SealedCampaign,
     pairs: Mapping[tuple[str, str], pd.DataFrame],
     pilot: Sequence[int],
-    design: str | None = None,
 ) -> dict[tuple[str, str], Estimate]:
-    """As `estimate_of`, of several comparisons of a campaign, by environment and reference.
-
-    `design`: None for the campaign's own.
-    """
-    design = design or design_of(campaign)
+    """As `estimate_of`, of several comparisons of a campaign, by environment and reference."""
+    design = design_of(campaign)
     sliced = {key: is_sliced(campaign, key[0]) for key in pairs}
     found = {key: estimate_of(pair, design, pilot, sliced=sliced[key]) for key, pair in pairs.items()}
     return found | guarded({key: one for key, one in found.items() if not sliced[key]})
@@ -188,28 +183,6 @@ class Measured:
     def lasting(self, env: str, reference: str) -> Spread | None:
         """What copies of the files add to a comparison, the same in all units."""
         return part_of(self.between_copies, self.campaign, env, reference)
-
-    def row(
-        self,
-        env: str,
-        item: str,
-        found: Interval,
-        *,
-        unit: str,
-        alpha: float | None,
-        kind: str,
-        source: str,
-        reason: str | None,
-    ) -> dict[str, Any]:
-        """A row of a table of items; without a value an unavailable one, for the reason."""
-        plan, there = self.campaign.plan, found.mean is not None
-        return {
-            **identify(plan, self.campaign.name, env, plan.spec.batch),
-            "item": item,
-            **found.columns("value", "low", "high"),
-            **{"unit": unit, "n_units": found.n, "alpha": alpha, "source": source},
-            **{"kind": kind if there else "unavailable", "reason": None if there else reason},
-        }
 
     @property
     def names(self) -> list[str]:
@@ -470,7 +443,6 @@ class _Comparison:
             "unsliced_reason": unsliced_reason(table.campaign, self.env),
             **self._switches(),
             "design": table.design,
-            **_ratios(bootstrap_interval(ratios.to_numpy(), alpha), "bootstrap_low", "bootstrap_high"),
             "more_units": None if more is None else max(more, table.fewest - interval.n),
             "launches": failed.launches,
             "failures": failed.failures,

@@ -24,7 +24,7 @@ from tare.literature.vocabulary import RATES, kind_of
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL, reference_of
 from tare.stats.intervals import Interval, satterthwaite, t_quantile
-from tare.stats.slopes import quotient_of_sums
+from tare.stats.quotients import quotient_of_sums
 
 Weighed = list[tuple[float, pd.Series]]  # log-ratios to a common reference, each with the sign that it counts with
 FEWEST = 4  # units of each level, as many as a verdict on an arm needs

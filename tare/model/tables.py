@@ -132,7 +132,6 @@ VERDICT_TABLE = _strict(
         **_texts("unsliced_reason", may_lack=True),
         **_numbers("switch_factor", "switch_more_ms", "switch_more_ci_low_ms", "switch_more_ci_high_ms"),
         **_texts("design", among=("stein", "fixed")),
-        **_numbers("bootstrap_low", "bootstrap_high"),
         **_wholes("more_units"),
         **_counts("launches", "failures", "timeouts"),
         **_numbers("failure_share_low", "failure_share_high", check=SHARE, may_lack=False),
@@ -298,14 +297,6 @@ DECISIONS = _strict(
     pa.Check(_job_has_length, error="a job without its length, or another row with one"),
 )
 
-OF_LEVELS = ("more_faults", "level_cost_s", "level_share", "fault_share")
-FAULT_ITEMS_OF = {
-    "host": ("fault_cost_s", *OF_LEVELS),
-    "others": (*OF_LEVELS, "measured_ratio", "modelled_ratio", "measured_by_modelled", "equal_faults_ratio"),
-}
-FAULT_ITEMS = tuple(dict.fromkeys(item for items in FAULT_ITEMS_OF.values() for item in items))
-FAULT_COSTS = _strict({**_texts("item", among=FAULT_ITEMS), **ESTIMATE}, COST_CHECK)
-
 STATES = ("opened", "sealed", "adopted", "superseded", "found", "gone")
 
 LEDGER = _schema_of(
@@ -329,7 +320,6 @@ SCHEMAS = {
     "metrics": METRICS,
     "verdicts": VERDICT_TABLE,
     "job_length": JOB_LENGTH,
-    "fault_costs": FAULT_COSTS,
     "decisions": DECISIONS,
     "counts": COUNTS,
     "operators": OPERATORS,

@@ -21,7 +21,6 @@ from tare.model.roles import CONTROL
 
 FEWEST_UNITS = 2
 LARGEST_RATIO = 1000  # of two units, at a strict level, intervals reach beyond anything: they say nothing then
-BOOTSTRAP_DRAWS = 2000
 MOST_UNITS = 100_000
 TRIM = 0.2  # of the units, at either end
 TRIM_FROM = 8  # units: with fewer, trimming costs more degrees of freedom than it saves in spread
@@ -373,19 +372,6 @@ def body_estimates(rounds: Sequence[Mapping[str, float]], names: Sequence[str]) 
     tail or with phases of its own varies more than the others, so that no spread is lent (docs/proof.md).
     """
     return {name: student(ratios) for name, ratios in log_ratios_of(rounds, names).items()}
-
-
-def bootstrap_interval(values: Sequence[float], alpha: float, seed: int = 0) -> Interval:
-    """Percentile bootstrap of the mean: a check on the t interval, never the one that decides.
-
-    With few values it covers too little: about 86% instead of 95% at six.
-    """
-    sample = np.asarray(values, dtype=float)
-    if len(sample) < FEWEST_UNITS:
-        return t_interval(values, alpha)
-    chosen = np.random.default_rng(seed).integers(0, len(sample), (BOOTSTRAP_DRAWS, len(sample)))
-    low, high = np.quantile(sample[chosen].mean(axis=1), [alpha / 2, 1 - alpha / 2])
-    return Interval(n=len(sample), mean=float(sample.mean()), low=float(low), high=float(high))
 
 
 def outliers(values: Sequence[float]) -> list[bool]:

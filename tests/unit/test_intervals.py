@@ -21,7 +21,6 @@ from tare.stats.intervals import (
     all_within,
     allowing_unseen,
     body_estimates,
-    bootstrap_interval,
     judge,
     log_ratios_of,
     moderated,
@@ -179,7 +178,6 @@ def test_too_few_units_are_inconclusive(values):
     assert (found.n, found.mean, found.low, found.high) == (len(values), values[0] if values else None, None, None)
     assert judge(found, 0.05) == "inconclusive"
     assert student(values).p_value == 1.0 and two_stage(student(values), [1.0, 2.0]) == student(values)
-    assert bootstrap_interval(values, 0.05).low is None
     assert more_units(values, 0.05, 0.02) is None
 
 
@@ -258,34 +256,6 @@ def test_outliers_are_flagged_not_deleted():
     # median 3, MAD 1: five times one is 5, so that 8 is not beyond it and 8.1 is
     assert outliers([2.0, 3.0, 4.0, 3.0, 2.0, 4.0, 8.0]) == [False] * 7
     assert outliers([2.0, 3.0, 4.0, 3.0, 2.0, 4.0, 8.1]) == [False] * 6 + [True]
-
-
-def test_the_bootstrap_covers_too_little_with_six_units_and_t_does_not():
-    """Why the bootstrap never decides: about 86% where 95% is said."""
-    generator = np.random.default_rng(5)
-    runs, by_bootstrap, by_t = 1500, 0, 0
-    for run in range(runs):
-        values = generator.normal(0, 1, 6)
-        check, sure = bootstrap_interval(values, 0.05, seed=run), t_interval(values, 0.05)
-        by_bootstrap += check.low <= 0 <= check.high
-        by_t += sure.low <= 0 <= sure.high
-    # Four binomial standard errors of 1500: 0.036 at 0.86, 0.0225 at 0.95.
-    assert 0.82 <= by_bootstrap / runs <= 0.90
-    assert 0.9275 <= by_t / runs <= 0.9725
-
-
-def test_the_bootstrap_of_two_values_by_hand():
-    # Means of two draws of 0 and 1: a quarter is 0, half is 0.5, a quarter is 1.
-    inner, outer = (bootstrap_interval([0.0, 1.0], alpha) for alpha in (0.6, 0.4))
-    assert (inner.told, outer.told) == ((0.5, 0.5, 0.5), (0.5, 0.0, 1.0))
-    assert inner.n == 2
-
-
-def test_the_bootstrap_nears_t_with_many_units():
-    values = np.random.default_rng(6).normal(0, 1, 400)
-    check, sure = bootstrap_interval(values, 0.05), t_interval(values, 0.05)
-    assert check == bootstrap_interval(values, 0.05, seed=0) != bootstrap_interval(values, 0.05, seed=1)
-    assert check.low == pytest.approx(sure.low, abs=0.015) and check.high == pytest.approx(sure.high, abs=0.015)
 
 
 def test_the_trimmed_mean_and_its_spread_by_hand():

@@ -133,7 +133,7 @@ def test_a_study_without_arms_has_no_tables_of_them(results, evidence):
     assert not any(item.arms for item in settings.sections(replace(found, campaigns=one_level)))
 
 
-# Totals, bootstrap, the method.
+# Totals, the method.
 
 
 def test_tables_have_both_ratios_and_name_those_that_are_apart(evidence):

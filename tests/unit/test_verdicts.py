@@ -151,8 +151,6 @@ def test_the_printed_interval_is_the_one_that_decides():
     assert (row["control_ci_low"], row["control_ci_high"]) == pytest.approx(
         (math.exp(control.low), math.exp(control.high))
     )
-    # The check beside it is narrower with six units, as it is known to be.
-    assert row["bootstrap_high"] - row["bootstrap_low"] < row["ci_high"] - row["ci_low"]
     assert row["more_units"] > 0 if row["verdict"] == "inconclusive" else pd.isna(row["more_units"])
 
 

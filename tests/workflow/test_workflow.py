@@ -197,7 +197,6 @@ def test_the_smoke_preset_makes_everything_that_is_promised(smoke):
         "metrics.csv",
         "verdicts.csv",
         "job_length.csv",
-        "fault_costs.csv",
         "decisions.csv",
         "decisions.json",
         "operators.csv",
