@@ -1,4 +1,4 @@
-"""`tare read-log`: what a profiler of NVIDIA devices wrote, in the project's metrics, beside what was published."""
+"""`tare read-log`: what a profiler of NVIDIA devices wrote, in the project's metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 COLUMNS = ["file", "form", "metric", "value", "unit", "kind", "source", "per", "reason"]
-PAPER_COLUMNS = ["file", "metric", "where", "published", "value", "unit", "agrees", "note"]
 
 
 def add(subparsers: Any) -> None:
@@ -26,11 +25,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--steps", type=int, help="number of training steps in each log (default: the steps that a trace marks)"
     )
-    parser.add_argument("--paper", help="a study of config/published, whose numbers are compared with the logs")
-    parser.add_argument("--workload", help="with --paper: the workload of the logs")
-    parser.add_argument("--env", help="with --paper: the environment of the logs")
     parser.add_argument("--out", type=Path, help="table to write (CSV)")
-    parser.add_argument("--paper-out", type=Path, help="with --paper: table of the comparison, to write (CSV)")
     parser.set_defaults(run=run_read_log)
 
 
@@ -39,22 +34,19 @@ def run_read_log(arguments: argparse.Namespace) -> int:
     import pandas as pd
 
     from tare.core import streams
-    from tare.core.errors import TareError
+    from tare.core.errors import TareError, UserError
     from tare.core.files import atomic_path
-    from tare.literature import own_log, published
     from tare.profilers import logs
 
-    _check(arguments)
-    study = published.load(arguments.paper) if arguments.paper else None
+    if arguments.steps is not None and arguments.steps < 1:
+        raise UserError(f"--steps {arguments.steps}: a log holds at least one training step")
     told: list[dict[str, Any]] = []
-    beside: list[dict[str, Any]] = []
     lines: list[str] = []
     refused: list[TareError] = []
     for path in arguments.files:
         try:
             log = logs.read(path)
             rows = logs.rows(log, arguments.steps)
-            whole = logs.rows(log, 1) if study is not None else []
         except TareError as error:
             refused.append(error)
             continue
@@ -64,34 +56,14 @@ def run_read_log(arguments: argparse.Namespace) -> int:
             warnings.append(f"the trace marks {log.steps} steps, and --steps says {arguments.steps}, which counts")
         lines += [f"{path}: {log.form}", *(f"  warning: {warning}" for warning in warnings)]
         lines += _table(rows, ["metric", "value", "unit", "per", "source", "reason"])
-        if study is not None:
-            found = own_log.beside(study, arguments.workload, arguments.env, whole, log.metrics)
-            beside += [{"file": str(path), **row} for row in found]
-            lines += ["", f"beside {study.paper}, {arguments.workload} in {arguments.env}:"]
-            lines += _table(found, ["metric", "where", "published", "value", "unit", "agrees", "note"])
-    for out, table, columns in ((arguments.out, told, COLUMNS), (arguments.paper_out, beside, PAPER_COLUMNS)):
-        if out is not None and len(refused) < len(arguments.files):
-            with atomic_path(out) as temporary:
-                pd.DataFrame(table, columns=columns).to_csv(temporary, index=False)
+    if arguments.out is not None and len(refused) < len(arguments.files):
+        with atomic_path(arguments.out) as temporary:
+            pd.DataFrame(told, columns=COLUMNS).to_csv(temporary, index=False)
     if lines:
         print("\n".join(lines))
     for why in refused:
         streams.tell(f"tare: {why}")
     return refused[0].exit_code if refused else 0
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    from tare.core.errors import UserError
-
-    if arguments.steps is not None and arguments.steps < 1:
-        raise UserError(f"--steps {arguments.steps}: a log holds at least one training step")
-    given = [name for name in ("workload", "env", "paper_out") if getattr(arguments, name) is not None]
-    if given and not arguments.paper:
-        raise UserError(f"--{given[0].replace('_', '-')} says what --paper published: name the study too")
-    if arguments.out is not None and arguments.out == arguments.paper_out:
-        raise UserError(f"--out and --paper-out are both {arguments.out}: give each table a file of its own")
-    if arguments.paper and not (arguments.workload and arguments.env):
-        raise UserError("--paper needs --workload and --env: which of its numbers stand beside the logs")
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[str]:

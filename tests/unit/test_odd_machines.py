@@ -26,8 +26,7 @@ import pytest
 
 import tare.analysis.plans.expected
 import tare.analysis.plans.forecast
-import tare.literature.claims
-import tare.literature.own_log  # noqa: F401 (what commands import is imported before the forks)
+import tare.literature.claims  # noqa: F401 (what commands import is imported before the forks)
 from tare.cli import doctor
 from tare.cli.main import main
 from tare.core.files import project_root
