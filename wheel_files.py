@@ -11,7 +11,7 @@ from pathlib import Path
 from setuptools.command.build_py import build_py
 
 PACKED = (
-    "benchmarks/spreads.json", "config", "containers/libraries", "containers/stacks", "notebooks",
+    "config", "containers/libraries", "containers/stacks", "notebooks",
     "papers/findings.csv", "papers/findings.sha256",
 )  # fmt: skip
 FOLDER = "tare/checkout"

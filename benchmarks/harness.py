@@ -111,7 +111,7 @@ def repeated(sealed: Path, folder: Path, count: int) -> None:
     CampaignStore(folder, read(Plan, folder / PLAN)).seal()
 
 
-def timed(argv: Sequence[str]) -> float:
+def timed(argv: Sequence[str], cwd: Path = ROOT) -> float:
     """Seconds of a command, the faster of two.
 
     Raises:
@@ -120,7 +120,10 @@ def timed(argv: Sequence[str]) -> float:
     found = []
     for _ in range(2):
         started = time.monotonic()
-        done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            argv, cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+            stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
         found.append(time.monotonic() - started)
         if done.returncode:
             raise UnavailableError(f"{' '.join(argv)} failed: {(done.stderr or done.stdout).strip()[-300:]}")
@@ -140,11 +143,11 @@ def measure_planning(arguments: argparse.Namespace) -> int:
             plans.append(timed([*snakemake, "--configfile", str(preset)]))
             shown = "no campaign of rounds is recorded here"
             if sealed:
-                folder = Path(temporary) / f"campaigns-{units}"
-                plan = read_json(sealed.parent / PLAN)
-                name = question_of(sealed.parent)[1]
-                repeated(sealed, folder / plan["workload"] / name, units)
-                forecasts.append(timed([sys.executable, "-m", "tare", "plan", "--campaigns", str(folder)]))
+                cwd, plan = Path(temporary) / f"campaigns-{units}", read_json(sealed.parent / PLAN)
+                own = study_folder(study.study, plan["machine"]["name"]) / plan["workload"]
+                repeated(sealed, cwd / own / question_of(sealed.parent)[1], units)
+                forecast = [sys.executable, "-m", "tare", "plan", "--study", str(ROOT / "config/config.yaml")]
+                forecasts.append(timed(forecast, cwd))
                 shown = f"{forecasts[-1]:.1f} s"
             rows.append([str(units), f"{plans[-1]:.1f} s", shown])
     show(["units of a campaign", "`snakemake -n all`", "`python -m tare plan`, from a campaign of as many"], rows)

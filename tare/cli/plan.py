@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,17 +27,10 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--half-width", type=_fraction, help="wanted half-width of the intervals, relative (0.005 is 0.5%%)"
     )
-    parser.add_argument("--budget", type=_seconds, help="seconds that each campaign may take")
     parser.add_argument(
         "--minutes",
         type=_minutes,
         help="minutes that the whole study may take; prints the budgets of headline campaigns",
-    )
-    parser.add_argument(
-        "--campaigns",
-        type=Path,
-        action="append",
-        help="folder with earlier campaigns of a study on a machine; may be repeated",
     )
     parser.add_argument(
         "--stamp",
@@ -58,16 +50,12 @@ def _over(arguments: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _fraction(text: str) -> float:
-    value = _number(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if not 0 < value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1; half a per cent is 0.005")
-    return value
-
-
-def _seconds(text: str) -> float:
-    value = _number(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
     return value
 
 
@@ -87,13 +75,6 @@ def _word(text: str) -> str:
     return text
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
 def run_plan(arguments: argparse.Namespace) -> None:
     """One line per comparison of the study; or its stamp, or the word after that."""
     if arguments.word is not None:
@@ -107,44 +88,27 @@ def run_plan(arguments: argparse.Namespace) -> None:
     if arguments.stamp:
         _stamp(load_checked(arguments.study))
         return
-    from tare.analysis import tries
     from tare.analysis.plans.expected import whole_s
     from tare.analysis.plans.forecast import forecasts
     from tare.core.progress import duration, say
     from tare.literature import claims, published
     from tare.machine.facts import machine_name
-    from tare.model.studies.layout import CAMPAIGNS, study_folder
+    from tare.model.studies.layout import study_folder
 
     study = load_checked(arguments.study, _over(arguments))
     if arguments.workload:
         study = study.only(arguments.workload)
-    own = study_folder(study.study, machine_name())
-    others = sorted(path for path in CAMPAIGNS.glob("*/*") if path.is_dir() and path != own)
-    total, unknown, notes = 0.0, 0, []
-    for row in forecasts(
-        study,
-        arguments.campaigns or [own, *others],
-        half_width=arguments.half_width,
-        budget_s=arguments.budget,
-        tries=tries.Study(own),
-    ):
-        wanted = f"±{100 * row.half_width:g}%"
-        head = f"{row.workload} {row.campaign}, {wanted}:"
-        if row.seconds is None:
-            unknown += 1
-            say(f"{head} {row.note}")
-            continue
-        total += row.seconds
+    wanted = arguments.half_width or study.rounds.half_width
+    rows = list(forecasts(study, study_folder(study.study, machine_name()), wanted))
+    for row in rows:
+        units = "as many units as its pilot asks for" if row.units is None else f"{row.units} units"
         cap = ", more than its time budget: it will be capped" if row.capped else ""
-        say(f"{head} {row.units} units, about {duration(row.seconds)}{cap}")
-        notes.append(row.note)
-    for note in dict.fromkeys(notes):
-        say(note)
+        say(f"{row.workload} {row.campaign}, ±{100 * wanted:g}%: {units}, about {duration(row.seconds)}{cap}")
+    for source in dict.fromkeys(row.source for row in rows):
+        say(source)
     margins = study.margins
     say(f"margins: {margins.run:.2g} for whole runs and their parts, {margins.step:.2g} for steps; {PRIMARY}")
-    if total:
-        rest = f", and {unknown} without a forecast" if unknown else ""
-        say(f"together about {duration(total)} of machine time{rest}")
+    say(f"together about {duration(sum(row.seconds for row in rows))} of machine time")
     for name in study.papers:
         for line in claims.beyond(published.load(name), study):
             say(line)
@@ -164,7 +128,7 @@ def _plan_minutes(arguments: argparse.Namespace) -> None:
     from tare.model.studies.minutes import declare, path_of
     from tare.model.studies.study import load_checked
 
-    for name in ("workload", "half_width", "budget", "campaigns"):
+    for name in ("workload", "half_width"):
         if getattr(arguments, name) is not None:
             option = f"--{name.replace('_', '-')}"
             raise UserError(f"--minutes is of the whole study and chooses its budgets itself: leave {option} out")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import random
 import sys
-from dataclasses import replace
 
 import campaign_builders as builders
 import pytest
 
-from tare.analysis.plans import forecast
 from tare.core.errors import UserError
 from tare.core.files import project_root
 from tare.model.schema import parse
@@ -94,23 +91,6 @@ def test_a_sliced_launch_is_alive_until_the_clock_says_that_it_ended(monkeypatch
     ends = max(one["slices"]["end_ns"] for one in launches) - launches[0]["spawn_ns"]
     own_s = max(one["end_ns"] for one in launches) - launches[0]["spawn_ns"]
     assert spans_s([*launches, {"status": "skipped"}]) == pytest.approx(ends / 1e9) and ends > 1.5 * own_s
-
-
-def test_kept_spreads_forecast_as_the_campaigns_that_they_are_of(monkeypatch, tmp_path, capsys):
-    program = load("spreads", monkeypatch)
-    monkeypatch.setattr(forecast, "REFERENCE", tmp_path / "spreads.json")
-    workload = write_rounds(tmp_path / "study")
-    study, [sealed] = workload.parent, workload.glob("*/sealed.json")
-    name, told = sealed.parent.name, forecast.from_campaign(sealed)
-    sealed.parent.rename(sealed.parent.with_name(f"{name}.amp-bf16"))
-    for folder, said in (tmp_path, "no sealed campaign"), (study, None):
-        monkeypatch.setattr(sys, "argv", ["spreads.py", str(folder)])
-        with pytest.raises(UserError, match=said) if said else contextlib.nullcontext():
-            program.main()
-    found = forecast.experience([], "mnist_cnn", f"{name}.amp-bf16")
-    assert replace(found, source="") == replace(told, source="")
-    assert "1 campaigns of 1 workloads" in capsys.readouterr().out
-    assert forecast.experience([], "mnist_cnn", name) is None, "of the headline nothing was recorded"
 
 
 def outline(page):

@@ -207,8 +207,21 @@ class Allocation(Record):
     allocator: Literal["default", "steady"]
 
 
-class _Sampled(Allocation):
-    """How many units a kind of campaign has."""
+class Chosen(Record):
+    """The budget of a headline campaign that was chosen for a study of so many minutes, and why."""
+
+    minutes: Annotated[int | float, Field(gt=0)]  # of the whole study
+    budget_s: Seconds  # seconds of the campaign
+    why: str  # the reason, for people
+    # environment and metric that wants most rounds; None where no earlier campaign shows any
+    comparison: str | None = None
+    is_open: bool | None = None  # whether that comparison could not be told yet
+    spread: float | None = None  # standard deviation of one round's log-ratio of it
+    rounds: int | None = None  # that it wants
+
+
+class Rounds(Allocation):
+    """Whole runs: how many, and what each measures."""
 
     # a fixed number, instead of a planned one; `arm_units`, `stack_units`, `setting_units` of an arm, of a campaign
     # of another stack, of a setting of the framework
@@ -226,24 +239,6 @@ class _Sampled(Allocation):
     # explores
     verdict_units: Annotated[int, Field(ge=VERDICT_UNITS, le=1000)] = VERDICT_UNITS
     arm_verdict_units: Annotated[int, Field(ge=3, le=1000)] = 4
-
-
-class Chosen(Record):
-    """The budget of a headline campaign that was chosen for a study of so many minutes, and why."""
-
-    minutes: Annotated[int | float, Field(gt=0)]  # of the whole study
-    budget_s: Seconds  # seconds of the campaign
-    why: str  # the reason, for people
-    # environment and metric that wants most rounds; None where no earlier campaign shows any
-    comparison: str | None = None
-    is_open: bool | None = None  # whether that comparison could not be told yet
-    spread: float | None = None  # standard deviation of one round's log-ratio of it
-    rounds: int | None = None  # that it wants
-
-
-class Rounds(_Sampled):
-    """Whole runs."""
-
     # rounds before them that do not count; one that calibrates is made in any case where launches can be held at
     # their first instruction
     discarded: Annotated[int, Field(ge=0, le=100)]
