@@ -190,7 +190,7 @@ class Vm(Environment):
             return None
         return (
             f"its processor is emulated here ({self.setup.reason}), and no time of it says what a virtual machine "
-            f"costs; one launch that is marked so: python -m tare run --env {self.name}"
+            "costs"
         )
 
     def environment_variables(self) -> dict[str, str]:

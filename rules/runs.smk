@@ -206,7 +206,7 @@ if WORKLOADS:
             "kernels, operators and files, {wildcards.environments}" + TOLD_ON
         shell:
             ON + "TARE_CODE={params.code:q} "
-            "python -m tare reasons --study {params.study:q} {params.options} --images {params.images:q} {params.jobs}"
+            "python -m tare causes --study {params.study:q} {params.options} --images {params.images:q} {params.jobs}"
             " 2> {log:q}"
 
 

@@ -44,7 +44,7 @@ GROUPS = {
     "Read logs of profilers": ("read-log",),
     "Reference campaigns": ("reference", "pack-reference-input", "check-reference", "reference-tables"),
     "Steps of the workflow: launches": (
-        "run", "rounds", "command", "causes", "reasons", "sweep", "profile", "profiles", "starts", "ceilings",
+        "run", "rounds", "command", "causes", "sweep", "profile", "profiles", "starts", "ceilings",
         "pipeline", "network",
     ),
     "Steps of the workflow: machine, data and images": (

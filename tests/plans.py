@@ -111,9 +111,8 @@ def _plan_of(study: Study, campaign: CampaignId) -> dict[str, Any]:
                 measure.sweep(source, workload, None, None, OUT)
             else:
                 measure.compare(
-                    campaign.kind, source, workload, campaign.environments, None, None, OUT, campaign.arm,
-                    campaign.scenario,
-                )  # fmt: skip
+                    source, workload, campaign.environments, None, None, OUT, campaign.arm, campaign.scenario
+                )
     return _told(found)
 
 

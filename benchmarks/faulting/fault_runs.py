@@ -73,7 +73,7 @@ STAGES = {
         wanted=(*OF_TABLES, "{study}/machines/{machine}/ceilings.json"),
     ),
     "rounds": Stage(command="rounds", seed="rounds"),
-    "causes": Stage(command="reasons", seed="causes"),
+    "causes": Stage(command="causes", seed="causes"),
     "profiles": Stage(command="profiles", gone=("profiles/{study}", *TABLES)),
     "starts": Stage(command="starts", seed="starts"),
     "tables": Stage(command="tables"),

@@ -15,27 +15,32 @@ def add(subparsers: Any) -> None:
         "--study", default="config/config.yaml", help="study file or inline JSON (default config/config.yaml)"
     )
     common.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
-    common.add_argument("--data", type=Path, help="data record (default results/data/<dataset>.json)")
+    of_one = argparse.ArgumentParser(add_help=False, parents=[common])
+    of_one.add_argument("--data", type=Path, help="data record (default results/data/<dataset>.json)")
+    of_one.add_argument("--workload", required=True, help="name of the workload")
+    of_several = argparse.ArgumentParser(add_help=False, parents=[common])
+    of_several.add_argument(
+        "--job",
+        nargs=3,
+        action="append",
+        required=True,
+        metavar=("WORKLOAD", "DATA", "OUT"),
+        help="workload, data record, record to write; may be repeated",
+    )
 
-    kinds = {
-        "rounds": "measure whole runs and training steps in several environments",
-        "causes": "compare kernels, operators and mapped files of several environments",
-    }
-    for kind, what in kinds.items():
-        parser = subparsers.add_parser(kind, parents=[common], help=what)
-        parser.add_argument("--workload", required=True, help="name of the workload")
-        parser.add_argument(
-            "--environments", nargs="+", required=True, help="environments; host is added if missing"
-        )
-        parser.add_argument("--arm", help="factor=level: a deliberate variation of one factor")
-        parser.add_argument(
-            "--scenario",
-            default="single",
-            help="single (default), shared (with a co-runner), distributed (a group of instances), …",
-        )
-        parser.add_argument("--neighbour-data", type=Path, help="data record of the co-runner of `shared`")
-        parser.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
-        parser.set_defaults(run=run_comparison, kind=kind)
+    rounds = subparsers.add_parser(
+        "rounds", parents=[of_one], help="measure whole runs and training steps in several environments"
+    )
+    rounds.add_argument("--environments", nargs="+", required=True, help="environments; host is added if missing")
+    rounds.add_argument("--arm", help="factor=level: a deliberate variation of one factor")
+    rounds.add_argument(
+        "--scenario",
+        default="single",
+        help="single (default), shared (with a co-runner), distributed (a group of instances), …",
+    )
+    rounds.add_argument("--neighbour-data", type=Path, help="data record of the co-runner of `shared`")
+    rounds.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
+    rounds.set_defaults(run=run_rounds)
 
     command = subparsers.add_parser(
         "command", help="measure whole runs of a job of your own in several environments"
@@ -46,29 +51,19 @@ def add(subparsers: Any) -> None:
     command.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
     command.set_defaults(run=run_command)
 
-    reasons = subparsers.add_parser(
-        "reasons", parents=[common], help="as causes, for several workloads in the same launches"
+    causes = subparsers.add_parser(
+        "causes", parents=[of_several], help="compare kernels, operators and mapped files of several environments"
     )
-    reasons.add_argument("--environments", nargs="+", required=True, help="environments; host is added if missing")
-    reasons.add_argument(
-        "--job",
-        nargs=3,
-        action="append",
-        required=True,
-        metavar=("WORKLOAD", "DATA", "OUT"),
-        help="a campaign: workload, data record, sealed.json; may be repeated",
-    )
-    reasons.set_defaults(run=run_reasons)
+    causes.add_argument("--environments", nargs="+", required=True, help="environments; host is added if missing")
+    causes.set_defaults(run=run_causes)
 
     sweep = subparsers.add_parser(
-        "sweep", parents=[common], help="time whole runs at several batch sizes, on the host"
+        "sweep", parents=[of_one], help="time whole runs at several batch sizes, on the host"
     )
-    sweep.add_argument("--workload", required=True, help="name of the workload")
     sweep.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
     sweep.set_defaults(run=lambda a: _measure().sweep(*_given(a, "study", "workload", "images", "data", "out")))
 
-    profile = subparsers.add_parser("profile", parents=[common], help="run one launch under the profiler")
-    profile.add_argument("--workload", required=True, help="name of the workload")
+    profile = subparsers.add_parser("profile", parents=[of_one], help="run one launch under the profiler")
     profile.add_argument("--env", required=True, help="environment, a module of envs/")
     profile.add_argument("--arm", help="another stack: `stack=NAME`")
     profile.add_argument(
@@ -81,16 +76,10 @@ def add(subparsers: Any) -> None:
         run=lambda a: _measure().profile(a.study, a.workload, a.env, a.images, a.data, a.out, a.arm)
     )
 
-    profiles = subparsers.add_parser("profiles", parents=[common], help="run several workloads under the profiler")
-    profiles.add_argument("--env", required=True, help="environment, a module of envs/")
-    profiles.add_argument(
-        "--job",
-        nargs=3,
-        action="append",
-        required=True,
-        metavar=("WORKLOAD", "DATA", "OUT"),
-        help="workload, data record, profile.json; may be repeated",
+    profiles = subparsers.add_parser(
+        "profiles", parents=[of_several], help="run several workloads under the profiler"
     )
+    profiles.add_argument("--env", required=True, help="environment, a module of envs/")
     profiles.set_defaults(run=run_profiles)
 
     ceilings = subparsers.add_parser(
@@ -100,9 +89,8 @@ def add(subparsers: Any) -> None:
     ceilings.set_defaults(run=lambda a: _measure().ceilings(a.study, a.images, a.out))
 
     pipeline = subparsers.add_parser(
-        "pipeline", parents=[common], help="measure the input pipeline alone, without training"
+        "pipeline", parents=[of_one], help="measure the input pipeline alone, without training"
     )
-    pipeline.add_argument("--workload", required=True, help="name of the workload")
     pipeline.add_argument("--out", type=Path, required=True, help="record to write (JSON)")
     pipeline.set_defaults(run=run_pipeline)
 
@@ -113,9 +101,8 @@ def add(subparsers: Any) -> None:
     network.set_defaults(run=run_network)
 
     single = subparsers.add_parser(
-        "run", parents=[common], help="launch one whole run in one environment and print its times"
+        "run", parents=[of_one], help="launch one whole run in one environment and print its times"
     )
-    single.add_argument("--workload", required=True, help="name of the workload")
     single.add_argument("--env", required=True, help="environment, a module of envs/")
     single.add_argument("--batch", type=int, help="samples in a training step (default: the study's)")
     single.add_argument("--out", type=Path, help="record of the launch to write (default: none)")
@@ -132,15 +119,15 @@ def _given(arguments: argparse.Namespace, *names: str) -> list[Any]:
     return [getattr(arguments, name) for name in names]
 
 
-def run_comparison(arguments: argparse.Namespace) -> None:
-    """`tare rounds` and `tare causes`."""
+def run_rounds(arguments: argparse.Namespace) -> None:
+    """`tare rounds`."""
     from tare.experiments import measure
 
     if arguments.scenario == "distributed":
         _install_for_networks()
-    first = ("kind", "study", "workload", "environments", "images", "data", "out")
+    first = ("study", "workload", "environments", "images", "data", "out")
     measure.compare(*_given(arguments, *first, "arm", "scenario", "neighbour_data"))
-    if arguments.kind == "rounds" and arguments.arm is None and arguments.scenario == "single":
+    if arguments.arm is None and arguments.scenario == "single":
         _say_verdicts([arguments.out])
 
 
@@ -152,8 +139,8 @@ def run_command(arguments: argparse.Namespace) -> None:
     _say_verdicts([arguments.out])
 
 
-def run_reasons(arguments: argparse.Namespace) -> None:
-    """`tare reasons`."""
+def run_causes(arguments: argparse.Namespace) -> None:
+    """`tare causes`."""
     from tare.experiments import measure
 
     wanted = [
@@ -219,8 +206,6 @@ def run_single(arguments: argparse.Namespace) -> None:
     from tare.model.schema import parse
 
     record = measure.single(*_given(arguments, "study", "workload", "env", "batch", "images", "data", "out"))
-    launched = parse(LaunchRecord, record, "the launch")
-    mark = "  emulated: says nothing of speed" if launched.vm and launched.vm.emulated else ""
-    for row in whole_run_rows(launched):
+    for row in whole_run_rows(parse(LaunchRecord, record, "the launch")):
         value = f"{row['kind']}: {row['reason']}" if row["value"] is None else f"{row['value']:.6g} {row['unit']}"
-        say(f"{row['metric']:20} {value}{mark}")
+        say(f"{row['metric']:20} {value}")

@@ -8,12 +8,11 @@ the ratio of those.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import UserError
 from tare.experiments.designs import (
     Design,
     Row,
@@ -32,25 +31,13 @@ from tare.launch.scenarios.shared import launch_member
 from tare.launch.sites import data_of, data_record
 from tare.model.journals.units import WARM, given_up
 from tare.model.records.campaigns import Plan, Unit
-from tare.model.registry import SHARED
 from tare.model.roles import read_role
 from tare.model.specification import Specification
 from tare.model.studies import arms
-from tare.model.studies.study import JobPart, RoundsPart, Shared, sampling_in
+from tare.model.studies.study import RoundsPart, Shared, sampling_in
 from tare.stats.fits import run_values
 
 FIRST = {name: levels[0] for name, levels in arms.BESIDE.items()}  # the headline's
-
-
-def design_of(kind: str, study: JobPart) -> Callable[[Setup[RoundsPart]], Design]:
-    """The design of a kind of campaign beside a neighbour. Raises UserError: there is none, or the study says
-    nothing of a neighbour.
-    """
-    if kind != "rounds":
-        raise UserError(f"the scenario {SHARED} is of whole runs: there are no {kind} in it; use `tare rounds`")
-    if not isinstance(study, RoundsPart) or study.shared is None:
-        raise UserError("config: shared: it is missing: it says which job runs beside the others")
-    return rounds_beside
 
 
 def with_its_data(

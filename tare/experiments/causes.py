@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tare.core.errors import UnavailableError, UserError
+from tare.core.errors import UnavailableError
 from tare.experiments.designs import (
     Design,
     Due,
@@ -47,11 +47,7 @@ def causes_spec(workload: str, batch: int, study: CausesPart) -> Specification:
 
 
 def causes(setup: Setup[CausesPart]) -> Design:
-    """The causes of one workload. Raises UserError: an arm was asked for: causes are looked for in the headline
-    alone.
-    """
-    if setup.arm is not None:
-        raise UserError(f"causes are looked for in the headline; drop the arm {setup.arm.name}")
+    """The causes of one workload, in the headline."""
     study, workload = setup.study, setup.workload
     plan = declare(
         "causes",

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import sha256_file, write_json
-from tare.core.process import scratch_folder
 from tare.core.progress import say
-from tare.experiments import beside, causes, emulated, rounds
+from tare.experiments import beside, causes, rounds
 from tare.experiments.alone import WORKFLOW, alone_on_this_machine, measuring
 from tare.experiments.attempts import measuring_campaigns
 from tare.experiments.campaign import run_campaign, run_campaigns
 from tare.experiments.curves import compare_curves
-from tare.experiments.designs import Design, Setup
+from tare.experiments.designs import Setup
 from tare.launch import scenarios
 from tare.launch.place import Site
 from tare.launch.run import launch
@@ -35,7 +34,6 @@ from tare.model.studies import arms
 from tare.model.studies.layout import TRACES
 from tare.model.studies.study import (
     HOST,
-    CampaignPart,
     CausesPart,
     CeilingsPart,
     Distributed,
@@ -53,11 +51,6 @@ STEADY_S = 3.0  # of unwatched training on a CUDA device: its sensors answer up 
 
 
 AnyJob = TypeVar("AnyJob", bound=JobPart)
-# Of each kind of campaign of several environments: what it depends on, and its design, which takes that.
-DESIGNS: Mapping[str, tuple[type[CampaignPart], Callable[[Setup[Any]], Design]]] = {
-    "rounds": (RoundsPart, rounds.rounds),
-    "causes": (CausesPart, causes.causes),
-}
 
 
 def _part(kind: type[AnyJob], source: str, *workloads: str) -> AnyJob:
@@ -71,7 +64,6 @@ def _part(kind: type[AnyJob], source: str, *workloads: str) -> AnyJob:
 
 
 def compare(
-    kind: str,
     source: str,
     workload: str,
     names: Sequence[str],
@@ -82,29 +74,22 @@ def compare(
     scenario: str = SINGLE,
     neighbour: Path | None = None,
 ) -> None:
-    """A campaign of whole runs with their steps (`rounds`) or of `causes`, of the headline or of an arm."""
-    part, design = DESIGNS[kind]
-    study = _part(part, source, workload)
+    """A campaign of whole runs with their steps, of the headline or of an arm, in a scenario. Raises UserError: the
+    study says nothing of the scenario.
+    """
+    study = _part(RoundsPart, source, workload)
     arm = arms.parse(arm_name) if arm_name else None
     scenarios.scenario(scenario)  # one that there is not is said before anything is asked of the environments
-    if scenario == SHARED:
-        design = beside.design_of(kind, study)
-    group = study.distributed if isinstance(study, RoundsPart) else None
-    if scenario == DISTRIBUTED and (kind != "rounds" or group is None):
-        raise UserError(
-            f"the scenario {scenario} is of whole runs: `tare rounds`, with a study that has `{scenario}`"
-        )
+    own = {SHARED: study.shared, DISTRIBUTED: study.distributed}
+    if scenario in own and own[scenario] is None:
+        raise UserError(f"config: {scenario}: it is missing: the scenario {scenario} needs it")
     with (
         measuring_campaigns(out),
-        launch_sites(study, workload, names, folder, record, arm, kind, scenario) as (
-            found,
-            unavailable,
-            provenance,
-        ),
+        launch_sites(study, workload, names, folder, record, arm, scenario) as (found, unavailable, provenance),
     ):
-        if scenario == SHARED and isinstance(study, RoundsPart):
+        if scenario == SHARED:
             found, provenance["neighbour"] = beside.with_its_data(found, study, neighbour)
-        network = arms.levels_of((group or Distributed()).levels, arm)["network"]
+        network = arms.levels_of((study.distributed or Distributed()).levels, arm)["network"]
         barred = scenarios.barred(scenario, found, network)
         setup = Setup(
             study=study,
@@ -115,9 +100,8 @@ def compare(
             arm=arm,
             scenario=scenario,
         )
-        sealed = run_campaign(out.parent, design(setup))
-        if kind == "rounds":
-            compare_curves(out.parent, setup, sealed)
+        design = beside.rounds_beside(setup) if scenario == SHARED else rounds.rounds(setup)
+        compare_curves(out.parent, setup, run_campaign(out.parent, design))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +118,7 @@ def causes_together(source: str, wanted: Sequence[CausesOf], names: Sequence[str
     study, first = _part(CausesPart, source, *(one.workload for one in wanted)), wanted[0]
     with (
         measuring_campaigns(*(one.out for one in wanted)),
-        launch_sites(study, first.workload, names, folder, first.record, None, "causes") as (
+        launch_sites(study, first.workload, names, folder, first.record, None) as (
             found,
             unavailable,
             provenance,
@@ -325,28 +309,13 @@ def single(
     image_records(study, workload, [env], folder, record)  # said before anybody is waited for
     with (
         alone_on_this_machine(),
-        sites(study, workload, [env], folder, record, timed=False) as (available, unavailable, _),
+        sites(study, workload, [env], folder, record) as (available, unavailable, _),
     ):
         if env in unavailable:
             raise UnavailableError(f"{env}: {unavailable[env]}")
         spec = rounds.whole_run_spec(workload, batch or study.workloads[workload].batch, study)
-        site, shortened = available[env], None
         conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study))
-        with contextlib.ExitStack() as stack:
-            if site.environment.without_speed():
-                spec, less = emulated.job(spec, workload, batch)
-                if site.data is not None:
-                    few = stack.enter_context(scratch_folder("few-images"))
-                    if told := emulated.few_images(site.data, few):
-                        site, less = replace(site, data=few), [*less, told]
-                limit_s = max(emulated.LIMIT_S, conditions.launch_timeout_s)
-                conditions = conditions.replace(launch_timeout_s=limit_s)
-                if reason := emulated.too_long(spec, workload, limit_s):
-                    raise UnavailableError(f"{workload} in {env}: {reason}")
-                shortened = f"shortened to {', '.join(less)}: its processor is emulated"
-                say(f"{workload} in {env}: {shortened}")
-            done = launch(site, spec, conditions, pad_bytes=os.getpid() % 4096)
-        result = done.replace(deviations=(*done.deviations, *([shortened] if shortened else []))).to_json()
+        result = launch(available[env], spec, conditions, pad_bytes=os.getpid() % 4096).to_json()
     if out:
         write_json(out, result)
     if result["status"] != "ok":

@@ -30,15 +30,13 @@ from tare.model.studies.study import Study, campaigns, part_of
 
 # Seconds with which a part of a kind is worth starting, before one of that kind has shown what it takes.
 LEAST_S = {
-    "ceilings": 10, "profile": 10, "setting": 30, "rounds": 40, "pipeline": 30, "causes": 20,
-    "sweep": 30,
+    "ceilings": 10, "profile": 10, "setting": 30, "rounds": 40, "pipeline": 30, "sweep": 30,
 }  # fmt: skip
 GRACE_S = 10.0  # beyond its deadline: a campaign ends by itself between units
 POLL_S = 0.1
 # The most of the whole budget that one part may take, so that an early one can't eat all the others.
 SHARES = {
-    "ceilings": 0.15, "profile": 0.35, "setting": 0.2, "rounds": 0.35, "pipeline": 0.2,
-    "causes": 0.15, "sweep": 0.2,
+    "ceilings": 0.15, "profile": 0.35, "setting": 0.2, "rounds": 0.35, "pipeline": 0.2, "sweep": 0.2,
 }  # fmt: skip
 LEAST_CAP_S = 75.0  # whatever the shares: a campaign has to calibrate first
 SYNTHETIC = arms.Arm(factor="input", level="synthetic")  # of every workload that makes a batch by itself
@@ -96,7 +94,7 @@ def parts_of(whole: Study, usable: Sequence[str]) -> list[Part]:
     makers = [name for name in here.workloads if SYNTHETIC.level in describe_workload(name).get("inputs", ())]
     found += [_synthetic(here, workload) for workload in makers]
     found += [_pipeline(here, workload) for workload in (here.pipeline.workloads if here.pipeline else ())]
-    return [*found, *_campaigns(here, "causes"), *_campaigns(here, "sweep")]
+    return [*found, *_campaigns(here, "sweep")]
 
 
 def _place(path: Path) -> str:

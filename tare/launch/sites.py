@@ -42,8 +42,6 @@ def sites(
     folder: Path | None,
     record: Path | None,
     arm: Arm | None = None,
-    *,
-    timed: bool = True,
 ) -> Iterator[tuple[dict[str, Site], dict[str, str], dict[str, Any]]]:
     """Launch sites of the available environments, the reasons of the others, and what was used.
 
@@ -56,7 +54,6 @@ def sites(
         workload: whose data are needed; None for none.
         folder: of image records.
         arm: whose image records are taken, where the arm needs others and moves the environment.
-        timed: times will be compared: an environment without a speed of its own is unavailable.
     """
     images = image_records(study, workload, names, folder, record, arm)
     prepared: Path | None = None
@@ -72,7 +69,7 @@ def sites(
             try:
                 adapter = environment(name)
                 stack.enter_context(adapter.session())
-                if timed and (reason := adapter.without_speed()):
+                if reason := adapter.without_speed():
                     raise UnavailableError(reason)
                 image = build.ensure(read(ImageRecord, path))
                 site = site_of(name, adapter, image, prepared)
@@ -168,13 +165,9 @@ def launch_sites(
     folder: Path | None,
     record: Path | None,
     arm: Arm | None,
-    kind: str = "rounds",
     scenario: str = SINGLE,
 ) -> Iterator[tuple[dict[str, Site], dict[str, str], dict[str, Any]]]:
-    """As `sites`, by name of the launch: the control, an arm's baselines, those without the scenario's neighbour.
-
-    `kind` and `scenario` are the campaign's.
-    """
+    """As `sites`, by name of the launch: the control, an arm's baselines, those without the scenario's neighbour."""
     with contextlib.ExitStack() as stack:
         members = arms.members(arm, [HOST, *names])
         reason = arms.impossible(arm, study.device)
@@ -210,7 +203,7 @@ def launch_sites(
             site = control if role.is_control else site
             if site is not None:
                 compiles = arm is not None and arm.name == NEEDS_COMPILER and not role.is_reference
-                found[role.name] = _with_compiler(site, study, kind) if compiles else site
+                found[role.name] = _with_compiler(site, study) if compiles else site
         yield found, unavailable, provenance
 
 
@@ -223,7 +216,7 @@ def no_compiler(stack: str, device: str) -> str | None:
     return None
 
 
-def _with_compiler(site: Site, study: LaunchPart, kind: str) -> Site:
+def _with_compiler(site: Site, study: LaunchPart) -> Site:
     """A site whose launches can compile; a whole run compiles anew."""
     folders, variables = headers.needed(study.stack, study.device)
     return replace(site, folders=(*site.folders, *folders), variables={**site.variables, **variables})

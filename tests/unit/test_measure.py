@@ -209,14 +209,14 @@ def compared(monkeypatch, tmp_path):
     seen = SimpleNamespace(barred=[], curves=[])
 
     @contextlib.contextmanager
-    def sites(part, workload, names, folder, record, arm, kind, scenario):
+    def sites(part, workload, names, folder, record, arm, scenario):
         yield dict.fromkeys(names, "a site"), {"podman": "not there"}, {"images": {}}
 
     def barred(scenario, found, network):
         seen.barred.append((scenario, list(found), network))
         return {"docker": "no such network"} if scenario == DISTRIBUTED else {}
 
-    def run(part, kind="rounds", scenario=SINGLE, **more):
+    def run(part, scenario=SINGLE, **more):
         given = []
         monkeypatch.setattr(measure, "_part", lambda *_: part)
         monkeypatch.setattr(measure, "measuring_campaigns", lambda *_: contextlib.nullcontext())
@@ -224,12 +224,12 @@ def compared(monkeypatch, tmp_path):
         monkeypatch.setattr(measure.scenarios, "barred", barred)
         monkeypatch.setattr(measure, "run_campaign", lambda folder, design: given.append((folder, design)) or "it")
         monkeypatch.setattr(measure, "compare_curves", lambda *those: seen.curves.append(those))
-        monkeypatch.setattr(measure, "DESIGNS", {name: (None, lambda setup: setup) for name in measure.DESIGNS})
-        monkeypatch.setattr(measure.beside, "design_of", lambda kind, part: lambda setup: (setup, "beside"))
+        monkeypatch.setattr(measure.rounds, "rounds", lambda setup: setup)
+        monkeypatch.setattr(measure.beside, "rounds_beside", lambda setup: (setup, "beside"))
         with_its_data = lambda found, part, record: ({**found, "n": 1}, record)  # noqa: E731
         monkeypatch.setattr(measure.beside, "with_its_data", with_its_data)
         names = (HOST, CONTROL, "docker")
-        measure.compare(kind, "", "mnist_cnn", names, None, None, tmp_path / "sealed.json", None, scenario, **more)
+        measure.compare("", "mnist_cnn", names, None, None, tmp_path / "sealed.json", None, scenario, **more)
         ((folder, design),) = given
         assert folder == tmp_path
         return design
@@ -237,10 +237,7 @@ def compared(monkeypatch, tmp_path):
     return run, seen
 
 
-CAUSES = CausesPart.model_construct(distributed=study.Distributed())
-
-
-def test_a_campaign_is_of_what_can_be_launched_and_only_whole_runs_have_their_losses_compared(compared, tmp_path):
+def test_a_campaign_is_of_what_can_be_launched_and_its_losses_are_compared(compared, tmp_path):
     run, seen = compared
     setup = run(fakes.study())
     assert list(setup.sites) == [HOST, CONTROL, "docker"] and setup.unavailable == {"podman": "not there"}
@@ -251,8 +248,6 @@ def test_a_campaign_is_of_what_can_be_launched_and_only_whole_runs_have_their_lo
         {"images": {}},
     )
     assert seen.curves == [(tmp_path, setup, "it")]
-    run(CAUSES, "causes")
-    assert len(seen.curves) == 1
 
 
 def test_a_group_has_no_launch_that_its_network_does_not_reach(compared):
@@ -261,17 +256,17 @@ def test_a_group_has_no_launch_that_its_network_does_not_reach(compared):
     setup = run(part.replace(distributed=study.Distributed(network="overlay")), scenario=DISTRIBUTED)
     assert list(setup.sites) == [HOST, CONTROL] and set(setup.unavailable) == {"podman", "docker"}
     assert seen.barred == [(DISTRIBUTED, [HOST, CONTROL, "docker"], "overlay")]
-    for other, kind in ((part, "rounds"), (CAUSES, "causes")):
-        with pytest.raises(UserError, match="is of whole runs"):
-            run(other, kind, DISTRIBUTED)
+    with pytest.raises(UserError, match="config: distributed: it is missing"):
+        run(part, scenario=DISTRIBUTED)
 
 
-def test_the_neighbour_of_whole_runs_brings_its_data_and_causes_have_none(compared):
+def test_the_neighbour_brings_its_data(compared):
     run, _ = compared
-    setup, way = run(fakes.study(), scenario=SHARED, neighbour=Path("n.json"))
+    part = fakes.study().replace(shared=study.Shared(workload="mnist_cnn", batch=10))
+    setup, way = run(part, scenario=SHARED, neighbour=Path("n.json"))
     assert (way, setup.provenance["neighbour"]) == ("beside", Path("n.json")) and "n" in setup.sites
-    setup, way = run(CAUSES, "causes", SHARED)
-    assert way == "beside" and "neighbour" not in setup.provenance
+    with pytest.raises(UserError, match="config: shared: it is missing"):
+        run(fakes.study(), scenario=SHARED)
     assert "neighbour" not in run(fakes.study()).provenance
 
 
@@ -283,7 +278,7 @@ def test_causes_of_several_workloads_are_launched_with_the_data_of_all(monkeypat
         asked.append((workload, record))
         yield {HOST: fakes.site(None)}, {}, {"images": {}}
 
-    monkeypatch.setattr(measure, "_part", lambda *_: CAUSES)
+    monkeypatch.setattr(measure, "_part", lambda *_: CausesPart.model_construct())
     monkeypatch.setattr(measure, "measuring_campaigns", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(measure, "launch_sites", sites)
     monkeypatch.setattr(measure, "batch_of", lambda part, workload: 64)
@@ -372,7 +367,7 @@ def by_hand(monkeypatch, tmp_path):
         monkeypatch.setattr(measure, "_part", lambda *_: fakes.study())
         monkeypatch.setattr(measure, "image_records", lambda *_: {})
         monkeypatch.setattr(measure, "alone_on_this_machine", contextlib.nullcontext)
-        monkeypatch.setattr(measure, "sites", lambda *_, timed: contextlib.nullcontext(None if timed else sites))
+        monkeypatch.setattr(measure, "sites", lambda *_: contextlib.nullcontext(sites))
         monkeypatch.setattr(measure, "launch", launched)
         return measure.single("", "mnist_cnn", HOST, batch, None, None, out), asked[-1]
 

@@ -48,7 +48,7 @@ def config():
 def test_parts_come_in_order_of_worth_and_settings_are_weighed_on_the_host(config):
     parts = parts_of(config.replace(environments=("host", "charliecloud")), ["host", "charliecloud"])
     kinds = list(dict.fromkeys(part.kind for part in parts))
-    assert kinds == ["ceilings", "profile", "rounds", "setting", "pipeline", "causes", "sweep"]
+    assert kinds == ["ceilings", "profile", "rounds", "setting", "pipeline", "sweep"]
     names = [part.name for part in parts]
     assert names.index("profile mnist_cnn host") < names.index("rounds mnist_cnn")
     assert names.index("rounds mnist_cnn") < names.index("profile mnist_cnn charliecloud")
@@ -98,7 +98,7 @@ def test_whole_runs_without_reading_and_the_input_alone_come_after_the_headlines
     assert made.out == f"campaigns/{STUDY}/box/resnet50/rounds.docker+host.input-synthetic/sealed.json"
     assert made.arguments[-5:] == ("--environments", "host", "docker", "--arm", "input=synthetic")
     assert alone.out == f"profiles/{STUDY}/box/resnet50/pipeline.json" and alone.arguments[0] == "pipeline"
-    places = [names.index(name) for name in ("rounds transformer_lm", made.name, alone.name, "causes mnist_cnn")]
+    places = [names.index(name) for name in ("rounds transformer_lm", made.name, alone.name, "sweep mnist_cnn")]
     assert places == sorted(places)
 
 

@@ -45,7 +45,7 @@ def recorded(tmp_path):
     write_json(folder / "machine.json", {"gpus": []})
     row = {"workload": "mnist_cnn", "env": None, "arm": None, "seconds": 9.0}
     kept = {"name": "rounds mnist_cnn", "kind": "rounds", "status": "ok", "reason": None}
-    lost = {"name": "causes mnist_cnn", "kind": "causes", "status": "unavailable", "reason": "no time left"}
+    lost = {"name": "sweep mnist_cnn", "kind": "sweep", "status": "unavailable", "reason": "no time left"}
     where = f"campaigns/{STUDY}/box/mnist_cnn/rounds.host/sealed.json"
     content = {
         "schema": 1,
@@ -243,14 +243,14 @@ def test_what_had_no_time_is_tried_again_and_what_is_done_is_kept(recorded, tmp_
     monkeypatch.setattr(reference, "bring_data", lambda *_: {})
     clock = Clock(started=time.monotonic(), budget_s=60)
     found = {}
-    reference.measure(config, wanted(tmp_path, only=("causes", "rounds")), recorded, clock, before, found.update)
-    first, *causes = (f"causes {name}" for name in config.workloads)
+    reference.measure(config, wanted(tmp_path, only=("sweep", "rounds")), recorded, clock, before, found.update)
+    first, *sweeps = (f"sweep {name}" for name in config.workloads)
     runs = [name for name in whole_runs(config) if name != "rounds mnist_cnn"]
-    assert asked == [first, *runs, *causes], "what was tried before comes first"
+    assert asked == [first, *runs, *sweeps], "what was tried before comes first"
     rows = {row["name"]: row for row in found["parts"]}
-    assert rows["rounds mnist_cnn"]["seconds"] == 9.0 and rows["causes mnist_cnn"]["status"] == "ok"
-    assert rows["sweep mnist_cnn"]["reason"] == "it was not asked for (--only)"
-    assert reference_parts.wants_again(rows["sweep mnist_cnn"])
+    assert rows["rounds mnist_cnn"]["seconds"] == 9.0 and rows["sweep mnist_cnn"]["status"] == "ok"
+    assert rows["pipeline resnet50"]["reason"] == "it was not asked for (--only)"
+    assert reference_parts.wants_again(rows["pipeline resnet50"])
     assert not reference_parts.wants_again({"status": "failed", "reason": "it broke"})
 
 
@@ -342,21 +342,21 @@ def test_an_interrupted_run_keeps_what_was_finished_and_is_carried_on(tmp_path, 
     asked = ended_in_the_third_part(monkeypatch)
     monkeypatch.setattr(Clock, "gone_s", 1.26)
     with pytest.raises(KeyboardInterrupt):
-        reference.run(wanted(tmp_path, budget_s=540.0, only=("causes", "rounds")))
+        reference.run(wanted(tmp_path, budget_s=540.0, only=("sweep", "rounds")))
     assert "--more" in capsys.readouterr().out
     rows = {row.name: row for row in folders.check(tmp_path / "box").parts}
     assert [rows[name].status for name in asked] == ["ok", "ok", "unavailable"]
     assert rows[asked[2]].reason.startswith("no time left: the run was ended")
-    assert rows["sweep mnist_cnn"].reason == "it was not asked for (--only)"
+    assert rows["pipeline resnet50"].reason == "it was not asked for (--only)"
     first, long_ago = list(asked), "2026-01-01T00:00:00Z"
     (begun,) = read_json(tmp_path / "box/reference.json")["runs"]
     edit(tmp_path / "box", runs=[{**begun, "at": long_ago}])
-    reference.run(wanted(tmp_path, budget_s=540.0, only=("causes", "rounds"), more=True))
+    reference.run(wanted(tmp_path, budget_s=540.0, only=("sweep", "rounds"), more=True))
     config = study.load_checked("config/reference.yaml")
-    every = [*whole_runs(config), *(f"causes {name}" for name in config.workloads)]
+    every = [*whole_runs(config), *(f"sweep {name}" for name in config.workloads)]
     assert first == every[:3] and asked[3:] == every[2:]
     found = folders.check(tmp_path / "box")
-    assert [row.status for row in found.parts if row.kind in ("causes", "rounds")] == ["ok"] * len(every)
+    assert [row.status for row in found.parts if row.kind in ("sweep", "rounds")] == ["ok"] * len(every)
     assert [run.wall_s for run in found.runs] == [1.3, 1.3] and found.at == long_ago == found.runs[0].at
     assert found.notes == ("hidden",)
 

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import asked
 import campaign_builders as builders
-import fakes
 import inside_code
 import pandas as pd
 import pytest
@@ -239,18 +238,6 @@ def test_the_smoke_preset_has_a_slice_and_nthu2018_the_papers_neighbour():
     assert names == {f"rounds.docker+host{arm}.shared" for arm in (
         "", ".neighbour-small", ".limits-cpuset", ".limits-quota",
     )}  # fmt: skip
-
-
-def test_causes_have_no_neighbour_and_a_study_without_one_is_told_so():
-    with pytest.raises(UserError, match="the scenario shared is of whole runs: there are no causes in it"):
-        beside.design_of("causes", fakes.study())
-    with pytest.raises(UserError, match="config: shared: it is missing"):
-        beside.design_of("rounds", fakes.study())
-    with pytest.raises(UserError, match="there are no steps in it"):
-        beside.design_of("steps", fakes.study())
-    whole = study.load_checked(project_root() / "config/nthu2018.yaml")
-    part = study.load_part(study.RoundsPart, study.part_of(whole, "rounds", "alexnet", None, "shared"))
-    assert beside.design_of("rounds", part) is beside.rounds_beside
 
 
 # --- limits

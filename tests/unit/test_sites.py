@@ -69,7 +69,7 @@ def test_an_environment_that_is_not_there_stops_no_other(adapters):
     assert list(available) == ["host"] and unavailable == {"docker": "docker has no image"}
     assert provenance == {"images": {"host": {"digest": "d", "tree_digest": "t", "bytes": 3}}} and not adapters.data
     adapters.broken, adapters.slow = (), ("docker",)
-    assert found_sites()[1] == {"docker": "emulated"}, "where nothing else is said times will be compared"
+    assert found_sites()[1] == {"docker": "emulated"}
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def campaign(monkeypatch):
     monkeypatch.setattr(site_module, "data_record", lambda workload, part: "usual")
     monkeypatch.setattr(site_module, "no_compiler", lambda stack, device: given.asked.append("compiler") or None)
     monkeypatch.setattr(site_module.limits, "lacking", lambda *_: given.asked.append("limits") or "no groups")
-    monkeypatch.setattr(site_module, "_with_compiler", lambda site, part, kind: at(f"{site.reference}+cc"))
+    monkeypatch.setattr(site_module, "_with_compiler", lambda site, part: at(f"{site.reference}+cc"))
     return given
 
 

@@ -1,8 +1,6 @@
 """Virtual machines: argument lists, what the first program reads, what a console says; nothing boots here."""
 
-import contextlib
 import json
-import random
 import stat
 import subprocess
 import time
@@ -10,28 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import campaign_builders
 import fakes
 import pytest
 from asked import PART
 from test_adapters import LAUNCH
 
 from envs import vm
-from tare.cli import main as cli
 from tare.core.errors import UnavailableError
-from tare.core.files import project_root
 from tare.core.process import Finished
-from tare.experiments import emulated, measure, rounds
 from tare.images import guest
 from tare.launch import record, sites, trial
-from tare.launch.place import Site
 from tare.launch.transport import Carried
-from tare.model import registry
 from tare.model.environment import OciImage, Prepared
-from tare.model.records.launches import Clock, LaunchRecord
-from tare.model.schema import parse
-from tare.model.studies import study
-from tare.model.virtual_machine import VirtualMachine
+from tare.model.records.launches import Clock
 
 SETUP = vm.Setup(
     accelerator="tcg",
@@ -210,17 +199,15 @@ def test_only_an_emulated_processor_has_no_speed():
     assert fakes.Fake(Path("/")).without_speed() is None
 
 
-@pytest.mark.parametrize("timed", [True, False])
-def test_what_has_no_speed_is_launched_and_never_compared(monkeypatch, timed):
+def test_what_has_no_speed_is_not_launched(monkeypatch):
     image = SimpleNamespace(digest="sha256:1", tree_digest="sha256:2", bytes=3, read_from=None)
     monkeypatch.setattr(sites, "environment", lambda name: vm.Vm(SETUP))
     monkeypatch.setattr(sites, "image_records", lambda *_: {"vm": Path("vm.json")})
     monkeypatch.setattr(sites, "read", lambda *_: image)
     monkeypatch.setattr(sites.build, "ensure", lambda record: record)
     monkeypatch.setattr(sites, "site_of", lambda *_: "a site")
-    with sites.sites(PART, None, ["vm"], None, None, timed=timed) as (available, unavailable, _):
-        reason = vm.Vm(SETUP).without_speed()
-        assert (available, unavailable) == (({}, {"vm": reason}) if timed else ({"vm": "a site"}, {}))
+    with sites.sites(PART, None, ["vm"], None, None) as (available, unavailable, _):
+        assert (available, unavailable) == ({}, {"vm": vm.Vm(SETUP).without_speed()})
 
 
 def test_without_qemu_it_is_unavailable_with_the_remedy(monkeypatch):
@@ -301,75 +288,3 @@ def test_kvm_that_is_opened_to_a_user_is_tried_in_the_same_boot(monkeypatch, tmp
     (tmp_path / "kvm").touch()
     assert vm.setup_here().accelerator == "kvm"
 
-
-class Emulated(SimpleNamespace):
-    """An environment whose processor is emulated, as far as a whole run by hand asks."""
-
-    def without_speed(self):
-        return "its processor is emulated here"
-
-
-def test_a_whole_run_by_hand_is_shortened_where_its_processor_is_emulated_and_every_number_says_so(
-    monkeypatch, capsys, tmp_path
-):
-    asked, data = [], tmp_path / "data"
-    for name in ("train/a/1.JPEG", "train/a/2.JPEG", "train/b/1.JPEG", "train/b/2.txt", "words.txt"):
-        (data / name).parent.mkdir(parents=True, exist_ok=True)
-        (data / name).write_text(name)
-
-    def launched(site, spec, conditions, *, pad_bytes):
-        sent = {str(path.relative_to(site.data)): path.read_text() for path in site.data.rglob("*.*")}
-        asked.append((spec, conditions, sent))
-        slow = VirtualMachine(
-            accelerator="tcg", emulated=True, cpu_model="m", vcpus=2, cpus=(0, 1), memory_bytes=1, kernel="k"
-        )
-        plain = parse(LaunchRecord, campaign_builders.launch_record("host", random.Random(1)), "a launch")
-        return plain.replace(vm=slow)
-
-    @contextlib.contextmanager
-    def sites_of(*given, **named):
-        yield {"vm": Site(environment=Emulated(), python="p", reference=None, data=data)}, {}, {}
-
-    monkeypatch.setattr(measure, "image_records", lambda *given: {})
-    monkeypatch.setattr(measure, "alone_on_this_machine", contextlib.nullcontext)
-    monkeypatch.setattr(measure, "sites", sites_of)
-    monkeypatch.setattr(measure, "launch", launched)
-    out = tmp_path / "record.json"
-    assert cli.main(["run", "--workload", "mnist_cnn", "--env", "vm", "--out", str(out)]) == 0
-    ((spec, conditions, sent),) = asked
-    assert (spec.batch, spec.steps) == (emulated.BATCH, emulated.STEPS)
-    assert conditions.launch_timeout_s == emulated.LIMIT_S == 300.0
-    told = json.loads(out.read_text())
-    few = "shortened to 2 steps of 4 samples, 2 images of a data set of 3: its processor is emulated"
-    assert told["deviations"] == [few]
-    assert sent == {name: name for name in ("train/a/1.JPEG", "train/b/1.JPEG", "train/b/2.txt", "words.txt")}
-    said = [line for line in capsys.readouterr().out.splitlines() if "shortened" not in line]
-    assert said and all(line.endswith("  emulated: says nothing of speed") for line in said)
-
-
-@pytest.mark.parametrize(
-    ("workload", "batch", "job", "less"),
-    [
-        ("resnet50", None, {"image_px": 33, "samples": 4}, "2 steps of 2 samples, image_px 33 (of 64), samples 4"),
-        ("inception3", None, {"image_px": 299, "samples": 4}, "2 steps of 2 samples, samples 4 (of 6)"),
-        ("alexnet", 8, {"samples": 16}, "2 steps of 8 samples, image_px "),
-    ],
-)
-def test_an_emulated_run_of_images_takes_the_smallest_and_few_and_says_so(workload, batch, job, less):
-    whole = study.load_checked(str(project_root() / "config/nthu2018.yaml")).replace(device="cpu")
-    spec = rounds.whole_run_spec(workload, whole.workloads[workload].batch, whole)
-    short, told = emulated.job(spec, workload, batch)
-    own = short.options
-    assert job.items() <= own.items() and own["image_px"] == registry.options_of(workload)["image_px"].least
-    assert short.steps * short.batch == own["samples"] and own["warmup_steps"] < short.steps
-    assert own.get("loader_workers", 1) == own.get("epochs", 1) == own["warmup_steps"] == 1
-    assert own.keys() == spec.options.keys() and own["learning_rate"] == spec.options["learning_rate"]
-    named = {one.split()[0] for one in told[1:]}
-    assert named == {name for name in own if own[name] != spec.options[name]}
-    needed_s = emulated.SLOWER * own["samples"] * registry.describe_workload(workload, own)["sample_s"]
-    assert emulated.too_long(short, workload, needed_s) is None
-    assert emulated.too_long(short, workload, 0.99 * needed_s) is not None
-    reason = emulated.too_long(short, workload, emulated.LIMIT_S)
-    assert (reason is None) == (workload != "inception3"), "whose smallest images have 299 pixels"
-    assert emulated.too_long(short, workload, 3600.0) is None
-    assert ", ".join(told).startswith(less)
