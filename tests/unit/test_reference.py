@@ -377,7 +377,6 @@ def carried(tmp_path, monkeypatch, data_cache):
     )
     monkeypatch.setattr(reference_input, "describe_workload", lambda name: {"dataset": "tiny"})
     monkeypatch.setattr(reference_input, "pack_packages", packages)
-    monkeypatch.setattr(reference_input, "_pack_ch_run", lambda folder: "not here")
     monkeypatch.setattr(catalog, "prepare", lambda name, *_: record)
     folder = tmp_path / "carried"
     reference_input.pack(folder)
@@ -390,7 +389,7 @@ def test_data_arrive_byte_for_byte_where_there_is_no_source(carried, tmp_path, m
         raise UnavailableError("no source answers")
 
     monkeypatch.setattr(catalog, "prepare", nothing)
-    assert reference_input.read(carried)["left_out"] == "not here"
+    assert reference_input.read(carried)["files"]
     assert reference_input.bring_data(carried, ["tiny", "other"], tmp_path / "records") == {
         "other": "no data set other: no source answers"
     }
@@ -425,42 +424,6 @@ def test_a_set_of_many_files_travels_by_folders_as_the_study_chooses_it(tmp_path
     found = Path(catalog.unpack(packed, tmp_path / "carried/tiny_imagenet.tar.gz").folder)
     assert len(list(found.rglob("*.JPEG"))) == catalog.MANY_FILES
     assert (found / "train/n1/images/1.JPEG").read_bytes() == b"image 1"
-
-
-def test_charliecloud_is_packed_with_its_libraries_beyond_glibc_where_both_programs_are_here(tmp_path, monkeypatch):
-    there = tmp_path / "there"
-    there.mkdir()
-    for name in ("ch-run", "libcharliecloud.so.1", "libc.so.6"):
-        (there / name).write_text(name)
-    listed = f"""
-        linux-vdso.so.1 (0x00007ffd)
-        libcharliecloud.so.1 => {there}/libcharliecloud.so.1 (0x00007f)
-        libc.so.6 => {there}/libc.so.6 (0x00007f)
-    """
-    calls = []
-
-    def called(argv, **more):
-        calls.append([Path(one).name if "/" in one and "$" not in one else one for one in argv])
-        assert more.get("check", False) == (argv[0] != "ldd")
-        return SimpleNamespace(stdout=listed)
-
-    monkeypatch.setattr(reference_input, "run", called)
-    monkeypatch.setattr(reference_input.sysconfig, "get_path", lambda name: str(there))
-    monkeypatch.setattr(reference_input.shutil, "which", lambda name: None)
-    assert "ch-run is not installed" in reference_input._pack_ch_run(tmp_path / "packed")
-    monkeypatch.setattr(reference_input.shutil, "which", lambda name: str(there / name))
-    assert "patchelf is not installed" in reference_input._pack_ch_run(tmp_path / "packed")
-    assert not calls and not (tmp_path / "packed").exists()
-    (there / "patchelf").touch()
-    assert reference_input._pack_ch_run(tmp_path / "packed") is None
-    packed = {str(path.relative_to(tmp_path / "packed")) for path in (tmp_path / "packed").rglob("*.*")}
-    assert packed == {"lib/libcharliecloud.so.1"}
-    assert (tmp_path / "packed/ch-run").stat().st_mode & 0o777 == 0o755
-    assert calls == [
-        ["ldd", "ch-run"],
-        ["patchelf", "--force-rpath", "--set-rpath", "$ORIGIN", "libcharliecloud.so.1"],
-        ["patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/lib", "ch-run"],
-    ]
 
 
 def test_a_carried_file_that_changed_is_refused(carried):
@@ -621,28 +584,6 @@ def test_what_the_workflow_prepared_is_packed_as_it_is(tmp_path, monkeypatch):
     for _ in range(2):  # as of two data sets
         reference_input._pack_data("mnist", chosen, tmp_path / "carried")
     assert read_record(DataRecord, tmp_path / "carried/mnist.json").folder == "prepared"
-
-
-def test_charliecloud_comes_from_the_folder_where_it_is_lacking_and_starts(tmp_path, monkeypatch):
-    folder, there, ok = tmp_path / "carried", [], [True]
-    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("PATH", "/usr/bin")
-    monkeypatch.setattr(reference_input.shutil, "which", lambda name: there[0] if there else None)
-    monkeypatch.setattr(reference_input, "run", lambda argv, **_: SimpleNamespace(ok=ok[0], argv=argv))
-    assert not reference_input.add_programs(folder)
-    (folder / "bin/lib").mkdir(parents=True)
-    (folder / "bin/ch-run").write_text("a program")
-    there.append("/opt/ch-run")
-    assert not reference_input.add_programs(folder)
-    there.clear()
-    ok[0] = False
-    assert not reference_input.add_programs(folder) and os.environ["PATH"] == "/usr/bin"
-    ok[0] = True
-    assert reference_input.add_programs(folder)
-    first, rest = os.environ["PATH"].split(":")
-    assert rest == "/usr/bin" and (Path(first) / "ch-run").read_text() == "a program"
-    assert (Path(first) / "ch-run").stat().st_mode & 0o777 == 0o755
-    assert Path(first).name == sha256_file(folder / "bin/ch-run")[:16]
 
 
 @pytest.mark.parametrize(("changed", "modified"), [("", False), (" M a.py\n", True)])
