@@ -30,7 +30,8 @@ from tare.machine import nvml
 with nvml.Sampler(interval_s=0.01) as sampler:
     time.sleep(0.2)
 print(json.dumps({
-    "devices": nvml.devices(), "rows": sampler.rows, "reasons": sampler.reasons, "summary": nvml.summarise(sampler.rows, sampler.reasons),
+    "devices": nvml.devices(), "rows": sampler.rows, "reasons": sampler.reasons,
+    "summary": nvml.summarise(sampler.rows, sampler.reasons),
     "health": health.snapshot(), "gpus": machine.gpus(),
     "index": nvml.index_of("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"),
     "now_ns": time.monotonic_ns(),
