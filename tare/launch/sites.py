@@ -167,7 +167,7 @@ def launch_sites(
     arm: Arm | None,
     scenario: str = SINGLE,
 ) -> Iterator[tuple[dict[str, Site], dict[str, str], dict[str, Any]]]:
-    """As `sites`, by name of the launch: the control, an arm's baselines, those without the scenario's neighbour."""
+    """As `sites`, by name of the launch: the control, an arm's baselines, those without a co-runner."""
     with contextlib.ExitStack() as stack:
         members = arms.members(arm, [HOST, *names])
         reason = arms.impossible(arm, study.device)

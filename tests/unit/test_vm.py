@@ -1,6 +1,5 @@
 """Virtual machines: argument lists, what the first program reads, what a console says; nothing boots here."""
 
-import json
 import stat
 import subprocess
 import time
@@ -287,4 +286,3 @@ def test_kvm_that_is_opened_to_a_user_is_tried_in_the_same_boot(monkeypatch, tmp
     assert vm.setup_here().reason == f"{tmp_path}/kvm is missing"
     (tmp_path / "kvm").touch()
     assert vm.setup_here().accelerator == "kvm"
-

@@ -75,7 +75,8 @@ class PartRow(Record):
     """One part; status `ended`: fewer units than were planned, since time was up."""
 
     name: str
-    kind: Literal["ceilings", "profile", "setting", "rounds", "pipeline", "causes", "sweep"]  # causes: of older versions
+    # `causes` is of older versions
+    kind: Literal["ceilings", "profile", "setting", "rounds", "pipeline", "causes", "sweep"]
     workload: str | None
     env: str | None
     arm: str | None
