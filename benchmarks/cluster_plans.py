@@ -40,7 +40,7 @@ while [ $i -le {nodes} ]; do echo "n$i|32|64000|(null)|infinite|(null)|idle"; i=
 """
 # Rules whose jobs are made where the command is given, as they say themselves (`localrule`).
 HERE = re.compile(r"^\s*\$ (?:\w+=\S+ )*python -m tare (\S+)", re.MULTILINE)
-SENT = ("probe", "machine", "ceilings", "rounds", "reasons", "profiles", "starts")
+SENT = ("probe", "machine", "ceilings", "rounds", "causes", "profiles", "starts")
 AS_ONE = re.compile(r"^would send (\d+) jobs? as one", re.MULTILINE)
 
 

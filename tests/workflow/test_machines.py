@@ -24,7 +24,7 @@ case "$*" in
 esac
 """
 MACHINES = ("thin-1", "thin-2", "wide")
-MEASURES = ("rounds", "reasons", "profiles", "starts", "ceilings", "machine", "probe")
+MEASURES = ("rounds", "causes", "profiles", "starts", "ceilings", "machine", "probe")
 
 
 @pytest.fixture
