@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/cluster_plans.py --nodes 1 10 300
     .venv/bin/python benchmarks/cluster_plans.py --nodes 100 --rounds 2 32 333
 
-A study of two environments and one workload is planned for ever more nodes of a made-up cluster, and ever more rounds
-on each, by `snakemake -n` with profiles/slurm. Nothing is measured. docs/cluster.md has the two tables as one.
+A study of two environments and one workload is planned for ever more nodes of a made-up cluster, and ever more
+rounds on each, by `snakemake -n` with profiles/slurm. Nothing is measured. docs/cluster.md has both tables as one.
 """
 
 from __future__ import annotations
