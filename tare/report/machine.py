@@ -307,12 +307,12 @@ def machine_table(evidence: Evidence) -> Table:
     """The machine, as papers have a table of theirs."""
     record = evidence.machine
     facts = _fact_rows(record, facts_of("machine"))
-    nodes = record.nodes if record is not None else {}
-    for name, one in (nodes or {"": record}).items():
-        if one is not None and (off := clock_is_off(one.clock_ahead_s)):
-            wrong = "times of day in records are wrong, durations are not"
-            facts.append([f"Clock of {name}" if name else "Clock", f"{off}: {wrong}"])
-    if nodes:
+    if record is not None:
+        for name, one in (record.nodes or {"": record}).items():
+            if off := clock_is_off(one.clock_ahead_s):
+                wrong = "times of day in records are wrong, durations are not"
+                facts.append([f"Clock of {name}" if name else "Clock", f"{off}: {wrong}"])
+    if record is not None and (nodes := record.nodes):
         facts.append(["Nodes of its groups", ", ".join(nodes)])
         differing = unlike([*nodes.values()])
         told = [title for fact, title in alike_titles() if fact in differing]
