@@ -310,7 +310,7 @@ def machine_table(evidence: Evidence) -> Table:
     if record is not None:
         for name, one in (record.nodes or {"": record}).items():
             if off := clock_is_off(one.clock_ahead_s):
-                wrong = "times of day in records are wrong, durations are not"
+                wrong = "set it (chronyc makestep): times of day in records are wrong, durations are not"
                 facts.append([f"Clock of {name}" if name else "Clock", f"{off}: {wrong}"])
     if record is not None and (nodes := record.nodes):
         facts.append(["Nodes of its groups", ", ".join(nodes)])
