@@ -341,7 +341,7 @@ def test_a_campaign_outlives_what_happens_on_a_cluster(slurm, tmp_path):
     assert measured_by(tmp_path) == []
 
 
-# From the eleventh run on a launch takes 1,100 MiB at its most: by itself more than the job may use at first.
+# From the eleventh run on a launch takes 1,040 MiB at its most: by itself more than the job may use at first.
 GROWS = """echo >> runs; n=0; while read -r _; do n=$((n+1)); done < runs
 a=0123456789abcdef; while [ $n -gt 10 ] && [ ${#a} -lt 536870912 ]; do a=$a$a; done
 i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done"""
