@@ -1,9 +1,10 @@
-"""How planning grows with the nodes of a cluster: time and memory of a dry run, jobs, calls of sbatch, bytes.
+"""How planning grows with nodes and launches: time, memory and files of a dry run, calls of sbatch and sinfo.
 
-    .venv/bin/python benchmarks/cluster_plans.py [--nodes 1 10 100] [--rounds 20]
+    .venv/bin/python benchmarks/cluster_plans.py --nodes 1 10 300
+    .venv/bin/python benchmarks/cluster_plans.py --nodes 100 --rounds 2 32 333
 
-A study of two environments and one workload is planned for ever more nodes of a made-up cluster, by `snakemake -n`
-with profiles/slurm. Nothing is measured. docs/cluster.md has the result.
+A study of two environments and one workload is planned for ever more nodes of a made-up cluster, and ever more
+rounds on each, by `snakemake -n` with profiles/slurm. Nothing is measured. docs/cluster.md has both tables as one.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ STUDY = {
     "arms": {"rounds": []},
 }
 SINFO = """#!/bin/sh
+echo >> "$0.calls"
 i=1
 while [ $i -le {nodes} ]; do echo "n$i|32|64000|(null)|infinite|(null)|idle"; i=$((i+1)); done
 """
@@ -53,8 +55,11 @@ class Planned:
     jobs: int
     measuring: int
     sent: int
+    asked: int  # of sinfo
     seconds: float
     mebibytes: float
+    files: int  # written by the dry run
+    written: int  # their bytes
 
 
 def launches(study: dict[str, object]) -> int:
@@ -107,12 +112,15 @@ def planned(nodes: int, rounds: int, folder: Path) -> Planned:
 def show(rows: Sequence[Planned]) -> None:
     """The table, and where it was made."""
     print(f"Linux {platform.release()}, {os.cpu_count()} CPUs, {time.strftime('%Y-%m-%d')}\n")
-    titles = ("nodes", "launches", "jobs", "of them measure", "calls of sbatch", "dry run", "memory")
+    titles = (
+        *("nodes", "launches", "jobs", "of them measure", "calls of sbatch", "of sinfo"),
+        *("dry run", "memory", "files written"),
+    )
     print(f"| {' | '.join(titles)} |\n{'| --- ' * len(titles)}|")
     for one in rows:
         print(
             f"| {one.nodes:,} | {one.launches:,} | {one.jobs:,} | {one.measuring:,} | {one.sent:,} | "
-            f"{one.seconds:.0f} s | {one.mebibytes:,.0f} MiB |"
+            f"{one.asked} | {one.seconds:.0f} s | {one.mebibytes:,.0f} MiB | {one.files} ({one.written:,} bytes) |"
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -34,7 +35,8 @@ scontrol --oneliner show job "$1" | sed -nE 's/.* ExitCode=([0-9]+):([0-9]+) .*/
   printf '\texit_status = %s\n' "$status"
 }
 """
-READY_S, END_S = 60.0, 20.0
+READY_S, END_S = 180.0, 60.0  # a job may take KillWait to end
+SAY_S = 300.0
 NODES = ("n1", "n2", "n3", "n4", "n5")
 MEMORY_MIB = 8000
 CONF = """ClusterName=tare
@@ -42,7 +44,7 @@ SlurmctldHost=localhost(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.sock,cred_expire=5
+AuthInfo=socket={folder}/munge.sock,cred_expire=20
 CredType=cred/munge
 SlurmctldPort={port}
 SlurmdSpoolDir={folder}/spool-%n
@@ -54,7 +56,7 @@ TaskPlugin=task/affinity,task/cgroup
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
-SlurmdTimeout=10
+SlurmdTimeout=20
 KillWait=20
 MinJobAge=7200
 PreemptType=preempt/partition_prio
@@ -171,6 +173,7 @@ class Slurm:
     def controller(self) -> None:
         """Start the controller, which goes on where one before it was."""
         self.daemon("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
+        wait_until(lambda: self.answers("squeue"), "the controller answers", READY_S)
 
     def kill(self, name: str) -> None:
         """Kill a daemon, at once."""
@@ -202,7 +205,7 @@ class Slurm:
 
     def end(self) -> None:
         """End what was started, jobs first."""
-        with contextlib.suppress(subprocess.SubprocessError):
+        with contextlib.suppress(subprocess.SubprocessError, AssertionError):
             self.say("scancel", "--user=root")
             wait_until(lambda: not self.say("squeue", "--noheader"), "no job is left", END_S)
         for process in reversed(self.daemons.values()):
@@ -222,7 +225,7 @@ class Slurm:
     def say(self, *argv: str) -> str:
         """What a command of Slurm answers."""
         done = subprocess.run(
-            argv, env={**os.environ, **self.environment}, capture_output=True, text=True, timeout=60, check=True
+            argv, env={**os.environ, **self.environment}, capture_output=True, text=True, timeout=SAY_S, check=True
         )
         return done.stdout.strip()
 
@@ -252,10 +255,15 @@ class Slurm:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on which nothing listens."""
+    """Ports on which nothing listens, and that Linux gives to no client: so that daemons can restart on them."""
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in found]
+        for port in random.sample(range(10_000, 32_768), 10 * count):
+            if len(found) < count:
+                with contextlib.suppress(OSError):
+                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
+                    found.append(port)
+    return found
 
 
 @contextlib.contextmanager

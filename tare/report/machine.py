@@ -12,6 +12,7 @@ from tare.analysis.capacity.roofs import roofs
 from tare.core.files import canonical_json
 from tare.literature.finding import listed
 from tare.machine.gpu_health import gpu_flags
+from tare.machine.shared_files import clock_is_off
 from tare.model.data_sets import IMAGENET_MEAN, IMAGENET_SPREAD
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import counted, others_in
@@ -304,8 +305,14 @@ def _fact_rows(machine: MachineRecord | None, names: Mapping[str, str]) -> list[
 
 def machine_table(evidence: Evidence) -> Table:
     """The machine, as papers have a table of theirs."""
-    facts = _fact_rows(evidence.machine, facts_of("machine"))
-    if evidence.machine is not None and (nodes := evidence.machine.nodes):
+    record = evidence.machine
+    facts = _fact_rows(record, facts_of("machine"))
+    if record is not None:
+        for name, one in (record.nodes or {"": record}).items():
+            if off := clock_is_off(one.clock_ahead_s):
+                wrong = "set it (chronyc makestep): times of day in records are wrong, durations are not"
+                facts.append([f"Clock of {name}" if name else "Clock", f"{off}: {wrong}"])
+    if record is not None and (nodes := record.nodes):
         facts.append(["Nodes of its groups", ", ".join(nodes)])
         differing = unlike([*nodes.values()])
         told = [title for fact, title in alike_titles() if fact in differing]

@@ -227,6 +227,16 @@ def test_a_machine_of_several_nodes_says_which_and_in_what_they_differ():
         assert ["Nodes of its groups", "n1, n2"] in table.rows and table.rows[-1] == ["They differ in", told]
 
 
+def test_a_page_tells_of_each_node_whose_clock_is_off():
+    def clocks(record):
+        rows = machine.machine_table(SimpleNamespace(machine=record)).rows
+        return {name: told for name, told in rows if "of the file system" in str(told)}
+
+    right, off = (facts.record().replace(clock_ahead_s=ahead_s) for ahead_s in (0.1, 90.0))
+    assert clocks(right) == {} and clocks(off)["Clock"].startswith("90 s ahead of that of the file system")
+    assert list(clocks(right.replace(nodes={"n1": right, "n2": off}))) == ["Clock of n2"]
+
+
 def test_the_comparison_can_be_verified_and_an_edit_is_found(tmp_path):
     (tmp_path / "config").mkdir()
     folder = results(tmp_path / "results/two", KINDS)

@@ -78,12 +78,13 @@ def test_rules_of_one_checkout_and_a_package_of_another_are_refused_in_one_line(
 
 
 def test_small_jobs_of_a_node_are_one_call_of_sbatch():
-    """Nine jobs that measure on each node are four calls: a hundred nodes are four hundred."""
+    """Nine jobs that measure on each node are four calls, and sinfo is asked once for all nodes."""
     command = [sys.executable, str(ROOT / "benchmarks/cluster_plans.py"), "--nodes", "3"]
     together = {**os.environ, "TARE_SMALL_JOBS": "together"}  # as it is by itself above 200 of them
     done = subprocess.run(command, env=together, capture_output=True, text=True, check=True)
-    *_, measuring, sent, _, _, _ = done.stdout.splitlines()[-1].split("|")
-    assert (int(measuring), int(sent)) == (27, 12)
+    _, nodes, launches, _, measuring, sent, asked, *_ = done.stdout.splitlines()[-1].split("|")
+    assert (int(nodes), int(launches)) == (3, 192)
+    assert (int(measuring), int(sent), int(asked)) == (27, 12, 1)
 
 
 OF_SNAKEMAKE = ("Using ", "Config file ")  # what it says before it reads the rules
