@@ -63,6 +63,11 @@ def add(subparsers: Any) -> None:
         "--grid", type=Path, help="folder of `tare grid` (default: the one of the target's machine)"
     )
     optimise.add_argument("--workload", help="workload of the job, if the request does not name it")
+    optimise.add_argument(
+        "--held-out",
+        action="store_true",
+        help="train the models without the job's own network, as if nobody had timed it",
+    )
     optimise.add_argument("--json", action="store_true", help="print the answer as JSON")
     measuring = optimise.add_mutually_exclusive_group()
     measuring.add_argument(
@@ -90,7 +95,10 @@ def add(subparsers: Any) -> None:
         "--write", type=Path, metavar="FOLDER", help="write image recipes and job scripts of a candidate there"
     )
     optimise.add_argument(
-        "--candidate", type=int, default=1, metavar="N", help="of --write: the Nth of the answer (default 1)"
+        "--candidate",
+        type=int,
+        metavar="N",
+        help="of --write: the Nth of the ranking (default: what a search found to be better, else the first)",
     )
     optimise.add_argument(
         "--submit",
@@ -165,6 +173,7 @@ def run_optimise(arguments: argparse.Namespace) -> None:
     from tare.core.progress import say
     from tare.machine import facts
     from tare.machine.fitting import fitting_device
+    from tare.model.registry import describe_workload
     from tare.model.studies.layout import grid_folder, target_record
     from tare.model.studies.study import load_checked
     from tare.predict.answers import Answer
@@ -185,14 +194,17 @@ def run_optimise(arguments: argparse.Namespace) -> None:
         raise UserError(f"--measure {arguments.measure}: name how many candidates, from 1 on")
     if (arguments.search or arguments.measure) and not 0 < arguments.minutes < math.inf:
         raise UserError(f"--minutes {arguments.minutes:g}: measuring takes a positive number of minutes")
-    choice = choose(request, target, trained, _work_of(arguments, request, trained))
+    if arguments.held_out:
+        trained = trained.without(describe_workload(request.workload, request.options)["title"])
+    choice = choose(request, target, trained, _work_of(arguments, request, trained), searches=arguments.search)
     if not arguments.json:
         for line in lines_of(request, target, trained, choice, notes):
             say(line)
     results = arguments.results or _results_of(study, target.machine)
     asked: list[str] = []
     with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
-        answer = Answer.of(request, notes, target, choice, trained.left_out).with_former(results)
+        held = arguments.held_out
+        answer = Answer.of(request, notes, target, choice, trained.left_out, held_out=held).with_former(results)
         answer.write(answer.path(results))
         if arguments.measure:
             answer = answer.replace(measured=_measured(arguments, request, target, choice))
@@ -208,7 +220,7 @@ def run_optimise(arguments: argparse.Namespace) -> None:
         for line in asked:
             say(line)
     if arguments.write:
-        _write(arguments, request, target, choice)
+        _write(arguments, answer)
 
 
 def _results_of(study: Study, machine: str) -> Path:
@@ -226,14 +238,16 @@ def _measured(arguments: argparse.Namespace, request: Request, target: TargetRec
 
     from tare.experiments.candidates import measure_candidates
     from tare.predict.answers import Measured
-    from tare.predict.checked import ALPHA, compare, to_measure
+    from tare.predict.checked import ALPHA, compare, loss_refusal, to_measure
 
     wanted = to_measure(request, choice, target, arguments.measure)
     rounds, reasons = measure_candidates(arguments.study, arguments.images, wanted, arguments.minutes)
     all_failed = len(wanted) > 1 and not set(wanted) - set(reasons) - {next(iter(wanted))}
+    rows = [] if all_failed else compare(request, choice, wanted, rounds)
+    refused = {row.name: reason for row in rows if (reason := loss_refusal(request, row))}
     return Measured(
-        rows=() if all_failed else tuple(compare(request, choice, wanted, rounds)),
-        reasons=reasons,
+        rows=tuple(row for row in rows if row.name not in refused),
+        reasons={**reasons, **refused},
         rounds=len(rounds),
         level=1 - ALPHA,
         at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -273,7 +287,8 @@ def _searched(
     ) -> tuple[list[dict[str, Times]], dict[str, str]]:
         return measure_candidates(arguments.study, arguments.images, wanted, minutes, draws)
 
-    key = key_of(request, target, load_part(RunPart, arguments.study).to_json())
+    study = load_part(RunPart, arguments.study).to_json()
+    key = key_of(request, target, {**study, "held_out": True} if arguments.held_out else study)
     path = search_record(results, target.machine, key)
     with measuring(path):
         return search(request, choice, target, measure=measure, minutes=arguments.minutes, path=path)
@@ -298,20 +313,30 @@ def searched_lines(answer: Answer) -> list[str]:
     return lines
 
 
-def _write(arguments: argparse.Namespace, request: Request, target: TargetRecord, choice: Choice) -> None:
+def _write(arguments: argparse.Namespace, answer: Answer) -> None:
     """Write a candidate's files, and run its script where that is asked for."""
     from tare.core.errors import UserError
     from tare.core.progress import say
     from tare.predict.jobs import BUILD, Plan, submit, write_files
 
-    if not 1 <= arguments.candidate <= len(choice.ranked):
-        raise UserError(f"--candidate {arguments.candidate}: the answer has {len(choice.ranked)}, counted from 1")
-    row = choice.ranked[arguments.candidate - 1]
-    folder = arguments.write.absolute()
-    plan = Plan(request=request, choice=choice, row=row, folder=folder, processor=target.processor)
+    ranked, number = answer.choice.ranked, arguments.candidate
+    row = answer.found if number is None else None
+    searched = answer.searched if row is not None else None
+    if row is None:
+        if not 1 <= (number or 1) <= len(ranked):
+            raise UserError(f"--candidate {number or 1}: the answer has {len(ranked)}, counted from 1")
+        row = ranked[(number or 1) - 1]
+    plan = Plan(
+        request=answer.request,
+        choice=answer.choice,
+        row=row,
+        folder=arguments.write.absolute(),
+        processor=answer.processor,
+        searched=searched,
+    )
     written = write_files(plan)
     names = ", ".join(path.name for path in written)
-    say(f"{row.candidate.name}: {names} are in {folder}; {BUILD} makes the environment")
+    say(f"{row.candidate.name}: {names} are in {plan.folder}; {BUILD} makes the environment")
     if arguments.submit:
         say(submit(plan, arguments.submit))
 
@@ -349,9 +374,9 @@ def lines_of(
     """The answer as people read it."""
     from tare.core.progress import duration
 
-    best = choice.ranked[0]
     lines = [f"passed over: {note}" for note in notes]
-    lines.append(f"{request.workload} on {target.processor} ({target.machine}), {best.steps} steps:")
+    steps = request.steps_of(request.batches[0])
+    lines.append(f"{request.workload} on {target.processor} ({target.machine}), {steps} steps:")
     for row in choice.ranked:
         told = "no interval"
         if row.elapsed.low is not None and row.elapsed.high is not None:
@@ -363,11 +388,12 @@ def lines_of(
         )
     if any(row.tied for row in choice.ranked):
         lines.append("=: closer together than the error of the predictions; measure them to decide")
-    errors = ", ".join(f"{name} {error:.1%}" for name, error in choice.errors.items())
-    lines.append(
-        f"predicted by the model {choice.model}, trained on {choice.rows} steps of {choice.workloads} networks; "
-        f"median error on networks that were left out of the training: {errors}"
-    )
+    if choice.model is not None:
+        errors = ", ".join(f"{name} {error:.1%}" for name, error in choice.errors.items())
+        lines.append(
+            f"predicted by the model {choice.model}, trained on {choice.rows} steps of {choice.workloads} "
+            f"networks; median error on networks that were left out of the training: {errors}"
+        )
     if choice.workloads_wanted:
         lines.append(f"no interval: the grid needs {choice.workloads_wanted} more networks for one")
     lines += [f"model {name} is unavailable: {reason}" for name, reason in choice.lacking.items()]

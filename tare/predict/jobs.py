@@ -20,6 +20,7 @@ from tare.launch.conditions import ALLOCATORS
 from tare.model.studies.stacks import Stack, framework_of, load_stack
 from tare.predict.choose import Candidate, Choice, Ranked
 from tare.predict.requests import ALLOCATOR, GIB, Request
+from tare.predict.search import Searched
 from tare.worker.settings import isa
 
 IMAGE = "tare-job"  # tag of an image in Docker, Podman or Charliecloud
@@ -61,6 +62,7 @@ class Plan:
     row: Ranked
     folder: Path  # of the files, absolute
     processor: str  # of the target
+    searched: Searched | None = None  # the search that found it; None where it was predicted
 
     @property
     def candidate(self) -> Candidate:
@@ -80,6 +82,8 @@ class Plan:
     def predicted(self) -> str:
         """What is predicted, in words."""
         elapsed = self.row.elapsed
+        if self.searched is not None:
+            return f"{elapsed.seconds:.3g} s, by the steps that a search measured"
         if elapsed.low is None or elapsed.high is None:
             return f"{elapsed.seconds:.3g} s, without an interval"
         return f"{elapsed.seconds:.3g} s (90% interval: {elapsed.low:.3g} s to {elapsed.high:.3g} s)"
@@ -226,8 +230,7 @@ def script(plan: Plan, kind: str) -> str:
     return _lines(
         "#!/bin/sh",
         *_asked(plan, kind),
-        f"# {candidate.name}: predicted {plan.predicted} on {plan.processor},",
-        "# without loading the data and building the model.",
+        *_about(plan),
         "set -eu",
         'cd "${SLURM_SUBMIT_DIR:-${PBS_O_WORKDIR:-$PWD}}"',
         *exports,
@@ -237,6 +240,17 @@ def script(plan: Plan, kind: str) -> str:
         f'echo "$started $(date +%s.%N) $status" >> {shlex.quote(str(plan.folder / ELAPSED))}',
         "exit $status",
     )
+
+
+def _about(plan: Plan) -> Iterator[str]:
+    """What is known of the candidate, as comments."""
+    told = f"# {plan.candidate.name}: predicted {plan.predicted} on {plan.processor}"
+    if plan.searched is not None:
+        yield f"{told}."
+        yield f"# {plan.searched.says}."
+    else:
+        yield f"{told},"
+        yield "# without loading the data and building the model."
 
 
 def _asked(plan: Plan, kind: str) -> Iterator[str]:
@@ -285,17 +299,23 @@ def _variables(factor: str, level: str, stack: str) -> dict[str, str]:
 
 
 def _gain(plan: Plan, factor: str) -> str:
-    """The prediction, next to that of the fastest candidate which differs in this setting alone."""
-    own = _levels(plan.candidate)
+    """Its time next to that of the fastest candidate that differs in this setting alone, predicted or measured."""
+    choice, own = plan.choice, plan.candidate
+    told, how = "predicted", "{:.3g} s predicted, {:.3g} s with {}"
+    known = {row.candidate: row.elapsed.seconds for row in choice.ranked} | {own: plan.row.elapsed.seconds}
+    if plan.searched is not None:
+        told, how = "measured", "{:.3f} of the default's time measured, {:.3f} with {}"
+        default, best = plan.searched.fresh[0], plan.searched.fresh[-1]
+        ratios = {one.name: one.ratio for one in plan.searched.tried if one.ratio is not None}
+        ratios |= {default.name: 1.0, best.name: best.ratio}
+        every = [one.candidate for one in (*choice.ranked, *choice.excluded)]
+        known = {one: ratios[one.name] for one in every if one.name in ratios}
     others = []
-    for row in plan.choice.ranked:
-        other = _levels(row.candidate)
-        if {name for name in {*own, *other} if own.get(name) != other.get(name)} == {factor}:
-            others.append((row.elapsed.seconds, other.get(factor, "the default")))
-    if not others:
-        return "no other level was predicted"
-    seconds, level = min(others)
-    return f"{plan.row.elapsed.seconds:.3g} s predicted, {seconds:.3g} s with {level}"
+    for other, value in known.items():
+        mine, levels = _levels(own), _levels(other)
+        if {name for name in {*mine, *levels} if mine.get(name) != levels.get(name)} == {factor}:
+            others.append((value, levels.get(factor, "the default")))
+    return how.format(known[own], *min(others)) if others else f"no other level was {told}"
 
 
 def _levels(candidate: Candidate) -> dict[str, str]:

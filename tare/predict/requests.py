@@ -48,6 +48,7 @@ class Request(Record):
     root: bool = True  # whether an environment may need the rights of root, as Docker's daemon does
     # share by which the loss may differ from the reference's; None for no such constraint
     loss_within: Annotated[float, Field(gt=0, lt=1)] | None = None
+    loss_steps: Annotated[int, Field(ge=2)] = 8  # after which both losses are compared
     limit_s: Positive | None = None
     command: tuple[str, ...] = ()  # what a job script runs, program and arguments
     # as a scheduler is asked for them
@@ -101,10 +102,14 @@ def read_request(path: Path, workload: str | None = None) -> tuple[Request, list
 # Keys of a request, and the field that each fills.
 OWN = (
     *("workload", "options", "batch", "epochs", "steps", "environments", "stacks", "threads", "settings"),
-    *("compile", "memory_gib", "root", "loss_within", "minutes", "command", "name", "queue", "account"),
+    *("compile", "memory_gib", "root", "loss_within", "loss_steps", "minutes", "command"),
+    *("name", "queue", "account"),
 )
 
-AS_GIVEN = ("workload", "options", "epochs", "steps", "root", "loss_within", "name", "queue", "account")
+AS_GIVEN = (
+    *("workload", "options", "epochs", "steps", "root", "loss_within", "loss_steps"),
+    *("name", "queue", "account"),
+)
 
 
 def _own(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:

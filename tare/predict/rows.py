@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tare.core.errors import TareError, UnavailableError
@@ -33,6 +33,10 @@ class Trained:
     environment_step_s: Mapping[str, float]
     memory_bytes: Mapping[Job, int]  # the most of any of its cells
     left_out: tuple[str, ...]  # cells, each with why
+
+    def without(self, title: str) -> Trained:
+        """The same without the rows of a network, as if nobody had timed it."""
+        return replace(self, rows=tuple(row for row in self.rows if row.workload != title))
 
 
 def job_of(workload: str, options: Mapping[str, int | float], batch: int) -> Job:
