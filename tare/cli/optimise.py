@@ -35,15 +35,21 @@ def add(subparsers: Any) -> None:
     )
     common.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
     common.add_argument("--environments", nargs="+", help="environments (default: those of the study)")
+    there = argparse.ArgumentParser(add_help=False)
+    there.add_argument("--partition", help="measure a node of this partition of Slurm (default: this machine)")
 
     target = subparsers.add_parser(
-        "target", parents=[common], help="measure this machine, so that training times on it can be predicted"
+        "target",
+        parents=[common, there],
+        help="measure this machine, so that training times on it can be predicted",
     )
-    target.add_argument("--out", type=Path, help="file to write (default results/targets/<processor>.json)")
+    target.add_argument(
+        "--out", type=Path, help="file to write (default results/targets/<processor>.json, or slurm-<partition>.json)"
+    )
     target.set_defaults(run=run_target)
 
     grid = subparsers.add_parser(
-        "grid", parents=[common], help="time the steps of many small jobs, as training data for predictions"
+        "grid", parents=[common, there], help="time the steps of many small jobs, as training data for predictions"
     )
     grid.add_argument(
         "--minutes",
@@ -122,9 +128,11 @@ def run_target(arguments: argparse.Namespace) -> None:
     from tare.model.studies.study import load_checked
     from tare.predict.targets import composed, costs_of_campaigns, name_of, refuse_other
 
+    if _done_there(arguments):
+        return
     study, began = settled(load_checked(arguments.study)), time.monotonic()
-    processor = facts.processor_name(study.found_device)
-    out = arguments.out or target_record(name_of(processor))
+    processor, partition = facts.processor_name(study.found_device), arguments.partition
+    out = arguments.out or target_record(name_of(f"slurm {partition}" if partition else processor))
     refuse_other(out, processor)
     parts = out.with_name(f"{out.name}.parts")
     found = measure_parts(
@@ -138,6 +146,7 @@ def run_target(arguments: argparse.Namespace) -> None:
         found.ceilings,
         found.costs,
         unavailable=found.unavailable,
+        partition=partition,
         stack=study.stack,
         cpus=len(os.sched_getaffinity(0)),
         memory_bytes=facts.record().memory_bytes,
@@ -152,11 +161,30 @@ def run_target(arguments: argparse.Namespace) -> None:
         say(f"{env} is not part of it: {reason}")
 
 
+def _done_there(arguments: argparse.Namespace) -> bool:
+    """Whether a job in the partition that is named has done the command, which then is not done here."""
+    import os
+    import shlex
+
+    from tare.core.progress import say
+    from tare.predict.jobs import run_in_slurm
+
+    name = arguments.partition
+    if name is None or os.environ.get("SLURM_JOB_PARTITION") == name:
+        return False
+    command = shlex.join([sys.executable, "-m", "tare", *sys.argv[1:]])
+    say(f"as a job in the partition {name}: slurm-<number>.out has what it says")
+    run_in_slurm([f"--partition={name}", "--nodes=1", "--exclusive", f"--wrap={command}"])
+    return True
+
+
 def run_grid(arguments: argparse.Namespace) -> None:
     """Measure cells of the grid."""
     from tare.experiments.grid import measure_grid
     from tare.model.studies.study import load_checked
 
+    if _done_there(arguments):
+        return
     measure_grid(
         arguments.study,
         arguments.images,
@@ -194,6 +222,11 @@ def run_optimise(arguments: argparse.Namespace) -> None:
         raise UserError(f"--measure {arguments.measure}: name how many candidates, from 1 on")
     if (arguments.search or arguments.measure) and not 0 < arguments.minutes < math.inf:
         raise UserError(f"--minutes {arguments.minutes:g}: measuring takes a positive number of minutes")
+    if (arguments.search or arguments.measure) and target.processor != processor:
+        raise UserError(
+            f"the target is a node of the partition {target.partition}, and this machine has {processor}: measure "
+            f"candidates in a job there (sbatch --partition={target.partition} --exclusive --wrap '…')"
+        )
     if arguments.held_out:
         trained = trained.without(describe_workload(request.workload, request.options)["title"])
     choice = choose(request, target, trained, _work_of(arguments, request, trained), searches=arguments.search)
@@ -220,7 +253,7 @@ def run_optimise(arguments: argparse.Namespace) -> None:
         for line in asked:
             say(line)
     if arguments.write:
-        _write(arguments, answer)
+        _write(arguments, answer, target.partition)
 
 
 def _results_of(study: Study, machine: str) -> Path:
@@ -313,8 +346,8 @@ def searched_lines(answer: Answer) -> list[str]:
     return lines
 
 
-def _write(arguments: argparse.Namespace, answer: Answer) -> None:
-    """Write a candidate's files, and run its script where that is asked for."""
+def _write(arguments: argparse.Namespace, answer: Answer, partition: str | None) -> None:
+    """Write a candidate's files, and run its script where that is asked for; `partition`: that of the target."""
     from tare.core.errors import UserError
     from tare.core.progress import say
     from tare.predict.jobs import BUILD, Plan, submit, write_files
@@ -326,8 +359,9 @@ def _write(arguments: argparse.Namespace, answer: Answer) -> None:
         if not 1 <= (number or 1) <= len(ranked):
             raise UserError(f"--candidate {number or 1}: the answer has {len(ranked)}, counted from 1")
         row = ranked[(number or 1) - 1]
+    request = answer.request
     plan = Plan(
-        request=answer.request,
+        request=request if request.queue or partition is None else request.replace(queue=partition),
         choice=answer.choice,
         row=row,
         folder=arguments.write.absolute(),

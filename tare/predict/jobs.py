@@ -25,6 +25,7 @@ from tare.worker.settings import isa
 
 IMAGE = "tare-job"  # tag of an image in Docker, Podman or Charliecloud
 BUILD, REQUIREMENTS, DOCKERFILE, DEFINITION = "build.sh", "requirements.txt", "Dockerfile", "apptainer.def"
+BUNDLE = "bundle.json"  # of an OCI bundle, without the folder of the job
 SCRIPTS: Mapping[str, str] = {"slurm": "job.sbatch", "pbs": "job.pbs", "shell": "job.sh"}
 ELAPSED, OUTPUT = "elapsed.txt", "output.txt"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -105,7 +106,7 @@ def write_files(plan: Plan) -> list[Path]:
         DOCKERFILE: dockerfile(stack),
         DEFINITION: definition(stack),
         BUILD: build_script(plan, stack),
-        **{name: script(plan, kind) for kind, name in SCRIPTS.items()},
+        **{SCRIPTS[kind]: script(plan, kind) for kind in _kinds(plan)},
     }
     for name, text in texts.items():
         write_text(plan.folder / name, text)
@@ -183,6 +184,14 @@ def build_script(plan: Plan, stack: Stack) -> str:
         "podman": [f"podman build --tag {IMAGE} ."],
         "apptainer": [f"apptainer build --force job.sif {DEFINITION}"],
         "charliecloud": [f"ch-image build --tag {IMAGE} .", f"ch-convert {IMAGE} image"],
+        "pyxis": [f"docker build --tag {IMAGE} .", f"enroot import --output job.sqsh dockerd://{IMAGE}"],
+        "slurm_oci": [
+            f"podman build --tag {IMAGE} .",
+            "mkdir -p bundle/rootfs",
+            f'podman export "$(podman create {IMAGE})" | tar --extract --directory bundle/rootfs',
+            "runc spec --rootless --bundle bundle",
+            f"mv bundle/config.json {BUNDLE}",
+        ],
     }
     return _lines(
         "#!/bin/sh",
@@ -204,6 +213,11 @@ def _start(plan: Plan, names: Sequence[str]) -> str:
     return STARTS[plan.candidate.env].format(folder=folder, engine=engine, image=IMAGE)
 
 
+# Environments whose containers Slurm itself starts: options of its srun.
+STEPS: Mapping[str, str] = {
+    "pyxis": '--container-image={folder}/job.sqsh --container-mounts="$PWD:$PWD" --container-workdir="$PWD"',
+    "slurm_oci": "--container={folder}/bundle",
+}
 # How each environment starts a command in this folder, with the variables that are exported.
 STARTS: Mapping[str, str] = {
     "host": 'env PATH={folder}/venv/bin:"$PATH"',
@@ -211,7 +225,11 @@ STARTS: Mapping[str, str] = {
     "podman": "podman {engine} {image}",
     "apptainer": 'apptainer exec --bind "$PWD" --pwd "$PWD" {folder}/job.sif',
     "charliecloud": 'ch-run --bind "$PWD:/mnt/0" --cd /mnt/0 {folder}/image --',
+    **STEPS,
 }
+# What a job of `slurm_oci` does before: its bundle has the folder of the job.
+MOUNT = '{{"destination":"'"$PWD"'","type":"bind","source":"'"$PWD"'","options":["rbind","rw"]}},'
+WITH_FOLDER = f"sed 's|\"mounts\": \\[|&{MOUNT}|' {{folder}}/{BUNDLE} > {{folder}}/bundle/config.json"
 
 
 def script(plan: Plan, kind: str) -> str:
@@ -224,6 +242,7 @@ def script(plan: Plan, kind: str) -> str:
         exports += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
         names += variables
     command = f"{_start(plan, names)} {shlex.join(plan.request.command)}"
+    before = [WITH_FOLDER.format(folder=shlex.quote(str(plan.folder)))] if candidate.env == "slurm_oci" else []
     if kind == "slurm":
         # Since Slurm 22.05 a step does not inherit the CPUs of its job.
         command = f"srun --ntasks=1 --cpus-per-task={candidate.threads} {command}"
@@ -234,6 +253,7 @@ def script(plan: Plan, kind: str) -> str:
         "set -eu",
         'cd "${SLURM_SUBMIT_DIR:-${PBS_O_WORKDIR:-$PWD}}"',
         *exports,
+        *before,
         "started=$(date +%s.%N)",
         "status=0",
         f"{command} || status=$?",
@@ -335,12 +355,19 @@ def _lines(*lines: str) -> str:
 # --- submission
 
 
+def _kinds(plan: Plan) -> Sequence[str]:
+    """The schedulers that can start the environment."""
+    return ("slurm",) if plan.candidate.env in STEPS else tuple(SCRIPTS)
+
+
 def submit(plan: Plan, kind: str) -> str:
     """Give a job to its scheduler, and wait for its end but in PBS; what became of it.
 
-    Slurm is asked first whether it would take the job. Raises UnavailableError: the scheduler is not installed or
-    refuses, or the job failed.
+    Slurm is asked first whether it would take the job. Raises UserError: its containers need Slurm.
+    UnavailableError: the scheduler is not installed or refuses, or the job failed.
     """
+    if kind not in _kinds(plan):
+        raise UserError(f"Slurm starts the containers of {plan.candidate.env}: give --submit slurm")
     path, times = str(plan.folder / SCRIPTS[kind]), plan.folder / ELAPSED
     if kind == "slurm":
         _call(["sbatch", "--test-only", path], "Slurm refuses the job", ANSWER_S)
@@ -353,7 +380,7 @@ def submit(plan: Plan, kind: str) -> str:
         if not run(["sh", path], timeout_s=LONGEST_S, output_path=output).ok:
             raise UnavailableError(f"the job failed: {output} has what it said")
     else:
-        _run_in_slurm(path)
+        run_in_slurm([path])
     rows = _took(times)
     if len(rows) == before:
         raise UnavailableError(f"the job ended without a line in {times}")
@@ -364,9 +391,12 @@ def submit(plan: Plan, kind: str) -> str:
     return f"it took {rows[-1]:.3g} s, {where} the predicted interval: {plan.predicted}"
 
 
-def _run_in_slurm(path: str) -> None:
-    """Submit a job and wait for its end. Raises UnavailableError: it failed, or Slurm will never start it."""
-    job = _call(["sbatch", "--parsable", path], "Slurm refuses the job", ANSWER_S).partition(";")[0]
+def run_in_slurm(words: Sequence[str]) -> None:
+    """Submit a job, by the words of `sbatch`, and wait for its end.
+
+    Raises UnavailableError: it failed, or Slurm will never start it.
+    """
+    job = _call(["sbatch", "--parsable", *words], "Slurm refuses the job", ANSWER_S).partition(";")[0]
     while True:
         state, _, reason = _state(job).partition(" ")
         if state == "PENDING" and reason in NEVER:
