@@ -44,7 +44,7 @@ def add(subparsers: Any) -> None:
         help="measure this machine, so that training times on it can be predicted",
     )
     target.add_argument(
-        "--out", type=Path, help="file to write (default results/targets/<processor>.json, or slurm-<partition>.json)"
+        "--out", type=Path, help="file to write (default results/targets/<processor or slurm-partition>.json)"
     )
     target.set_defaults(run=run_target)
 
