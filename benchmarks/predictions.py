@@ -96,8 +96,8 @@ def page(found: Mapping[str, Any] | None) -> Iterator[str]:
         f"{found['processor']} ({found['machine']}), {found['stack']}, {found['at'][:10]}. {found['steps']} "
         f"training steps of {found['networks']} networks took {_minutes(found['grid_s'])} of launches. "
         f"`tare target` took {_minutes(found['target_s'])}. The goal is a median error of 6% on networks that were "
-        f"left out, and choices within {NEAR:.0%} of the best. Published errors for training on GPUs, each on other "
-        "data: NeuSight 2.3%, DNNPerf 7.4%, Habitat 11.8%."
+        f"left out, and choices within {NEAR:.0%} of the best. Published errors for training on GPUs, each on "
+        "other data: NeuSight 2.3%, DNNPerf 7.4%, Habitat 11.8%."
     )
     yield ""
     header = ("left out", "model")
