@@ -180,6 +180,13 @@ def _trained(trained: Trained, models: Mapping[str, Fit]) -> tuple[dict[str, Pre
     return fitted, lacking
 
 
+def unpredictable(stack: str) -> str | None:
+    """Why steps of a stack are never predicted; None where they may be."""
+    if (framework := framework_of(stack)) == DEFAULT:
+        return None
+    return f"steps of {framework} are not predicted: compare the stack in a study (`stacks: [{stack}]`)"
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Chooser:
     """A request on a target, with the model that predicts it."""
@@ -230,11 +237,8 @@ class _Chooser:
                 yield f"{pair[0]}={pair[1]} is a setting of {' and '.join(owners)}, not of {framework}"
             elif pair[0] in arms.NEEDS_CUDA and target.device != "cuda":
                 yield f"{pair[0]}={pair[1]} can't be had on a CPU: {arms.NEEDS_CUDA[pair[0]]}"
-        if framework != DEFAULT:
-            yield (
-                f"steps of {framework} are not predicted: compare the stack in a study "
-                f"(`stacks: [{candidate.stack}]`)"
-            )
+        if reason := unpredictable(candidate.stack):
+            yield reason
         if candidate.stack != target.stack:
             yield (
                 f"no step of {candidate.stack} was timed on the target, whose stack is {target.stack}: measure a "

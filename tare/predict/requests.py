@@ -87,7 +87,12 @@ def read_request(path: Path, workload: str | None = None) -> tuple[Request, list
     found = read_yaml(path, "the request")
     if not isinstance(found, dict):
         raise UserError(f"{path} must hold keys and values, not {type(found).__name__}")
-    reading = Reading(str(path))
+    return read_given(found, str(path), workload)
+
+
+def read_given(found: Mapping[str, Any], where: str, workload: str | None = None) -> tuple[Request, list[str]]:
+    """A request by its keys; see `read_request`. `where`: begins messages."""
+    reading = Reading(where)
     modak = bool({"job", "optimisation", "optimization"} & set(found))
     given = _modak(found, reading) if modak else _own(found, reading)
     if workload is not None:
