@@ -26,7 +26,7 @@ from tare.model.registry import describe_workload
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import grid_folder, target_record
 from tare.predict.answers import Answer, read_answers
-from tare.predict.judge import NEAR, Score, by_group, table, tries
+from tare.predict.judge import GROUPINGS, NEAR, Score, by_group, table, tries
 from tare.predict.models import MODELS
 from tare.predict.rows import Trained, read_cells, trained_on
 from tare.predict.targets import TargetRecord, name_of, read_target
@@ -113,7 +113,8 @@ def page(found: Mapping[str, Any] | None) -> Iterator[str]:
     yield ""
     regrets = [[one.left_out, one.model, *_regrets(one)] for one in scores]
     yield from markdown((*header, *REGRETS), regrets)
-    for left_out, rows in found["groups"].items():
+    for left_out in filter(found["groups"].__contains__, GROUPINGS):
+        rows = found["groups"][left_out]
         yield ""
         yield f"## By {left_out}"
         yield ""
@@ -205,7 +206,11 @@ def _in_training(one: Mapping[str, Any]) -> str:
 def _to_first(one: Mapping[str, Any]) -> str:
     if one.get("first") is None:
         return "nothing was predicted"
-    return "it is the first choice" if one["first"] == one["best"] else _ratio([one.get("over_first")])
+    if one["first"] == one["best"]:
+        return "it is the first choice"
+    if one["fresh"] and one["first"] == one["fresh"][0]["name"]:
+        return "the default is the first choice"
+    return _ratio([one.get("over_first")])
 
 
 def _ratio(rows: Sequence[Mapping[str, Any] | None]) -> str:

@@ -406,15 +406,13 @@ def lines_of(
     request: Request, target: TargetRecord, trained: Trained, choice: Choice, notes: list[str]
 ) -> list[str]:
     """The answer as people read it."""
-    from tare.core.progress import duration
-
     lines = [f"passed over: {note}" for note in notes]
     steps = request.steps_of(request.batches[0])
     lines.append(f"{request.workload} on {target.processor} ({target.machine}), {steps} steps:")
     for row in choice.ranked:
         told = "no interval"
         if row.elapsed.low is not None and row.elapsed.high is not None:
-            told = f"90%: {duration(row.elapsed.low)} to {duration(row.elapsed.high)}"
+            told = f"90%: {_seconds(row.elapsed.low)} to {_seconds(row.elapsed.high)}"
         rank = f"{row.rank}{'=' if row.tied else ''}"
         lines.append(
             f"{rank:>4}  {row.candidate.name}: {_seconds(row.elapsed.seconds)} ({told}), "

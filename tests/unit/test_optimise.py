@@ -5,6 +5,7 @@ import importlib
 import json
 import math
 import random
+import re
 from types import SimpleNamespace
 
 import builders
@@ -17,6 +18,7 @@ from test_benchmarks import load
 
 from tare.cli.main import main
 from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.files import read_json
 from tare.experiments import alone, candidates, grid, targets
 from tare.machine import facts as machine_facts
 from tare.model import closure
@@ -393,9 +395,10 @@ def test_a_target_that_was_interrupted_goes_on_and_parts_of_another_study_are_no
         targets.measure_parts(*arguments)
     before = list(made)
     found = targets.measure_parts(*arguments)
-    trained = load_checked("config/smoke.yaml").workloads
+    trained = list(targets._imports(load_checked("config/smoke.yaml")).values())
     assert made[: len(before)] == before and set(made[len(before) :]) <= set(trained)
     assert set(found.ceilings) == {1, 2} and found.unavailable == {"vm": "no kvm"}
+    assert {imports_of(name) for name, _, _ in grid.JOBS} <= {one.imports for one in found.costs}
     assert {(one.env, one.imports) for one in found.costs} == {
         (env, imports_of(workload)) for env in ("host", "docker") for workload in trained
     }
@@ -658,7 +661,8 @@ def test_what_is_only_not_predicted_may_be_measured():
     assert not any("docker" in name or "xla" in name for name in may)
     held = chosen({"loss_within": 0.002, "settings": {"layout": ("channels-last",), "amp": ("bf16",)}})
     may = {one.candidate.settings for one in held.excluded if one.measurable}
-    assert may == {(("layout", "channels-last"),)}, "fewer digits change the loss"
+    layout, amp = ("layout", "channels-last"), ("amp", "bf16")
+    assert may == {(layout,), (amp,), (amp, layout)}, "their loss is measured, too"
 
 
 def test_memory_and_time_are_limits():
@@ -678,7 +682,7 @@ def test_memory_and_time_are_limits():
 def test_a_batch_between_measured_ones_has_the_memory_of_the_line_through_them():
     own = choose._Chooser(
         request=requests.Request(workload="mnist_cnn", batches=(64,)),
-        **{"target": record(), "work_of": None, "predictor": None},
+        **{"target": record(), "work_of": None, "predictor": None, "lacking": {}},
         trained=rows.Trained(rows=(), work={}, environment_step_s={}, left_out=(), memory_bytes={
             rows.job_of("mnist_cnn", {}, batch): taken for batch, taken in ((32, 100), (64, 200), (256, 800))
         }),
@@ -876,14 +880,31 @@ def test_a_target_of_another_processor_is_refused_in_one_line(measured, monkeypa
     assert said.count("\n") == 1
 
 
-def test_the_benchmark_of_predictions_has_every_model(measured, tmp_path, monkeypatch, capsys):
+def test_the_benchmark_of_predictions_writes_the_page_with_all_that_was_measured(
+    measured, rounds, tmp_path, monkeypatch, capsys
+):
     module = load("predictions", monkeypatch)
-    monkeypatch.setattr(module, "MODELS", MODELS)
-    module.main(["--target", str(tmp_path / "target.json"), "--grid", str(tmp_path / "grid")])
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
-    assert len(rows) == 2 + 3 * len(MODELS)
-    assert rows[2].startswith("| workload | linear | 234 | ") and rows[-1].startswith("| environment | roofline |")
-    assert all(row.count("|") == rows[0].count("|") for row in rows)
+    for name, value in (("MODELS", MODELS), ("KEPT", tmp_path / "kept.json"), ("PAGE", tmp_path / "page.md")):
+        monkeypatch.setattr(module, name, value)
+    assert measured(SEARCHED, "--search", "--minutes", "9", "--held-out") == 0
+    assert measured("{workload: mnist_cnn, environments: [host, docker]}", "--measure", "1") == 0
+    places = ["--target", tmp_path / "target.json", "--grid", tmp_path / "grid", "--results", tmp_path]
+    module.main([*map(str, places), "--publish"])
+    page = module.PAGE.read_text()
+    assert "\n".join(module.page(read_json(module.KEPT))) + "\n" == page
+    assert "| workload | linear | 234 | 0 | " in page and "| environment | roofline | 234 | 0 | " in page
+    assert "## By batch range" in page and "| 64 to 255 | 156 | " in page and "| SqueezeNet 1.1 | 18 | 0 | " in page
+    assert "The model roofline, which" in page and "within 3% of the best" in page
+    assert re.search(r"\| CNN on MNIST \| host, .* \| yes \| [\d.]+ s \| [\d.]+ s \| [+-]", page)
+    best = "host, torch-2.13, 2 threads, batch 64, layout=channels-last"
+    assert f"| CNN on MNIST | no | 3 of 3 | better | {best} | 0." in page
+    assert page in capsys.readouterr().out
+
+
+def test_the_page_of_errors_is_that_of_the_numbers_that_are_kept(monkeypatch):
+    module = load("predictions", monkeypatch)
+    found = read_json(module.KEPT) if module.KEPT.exists() else None
+    assert "".join(f"{line}\n" for line in module.page(found)) == module.PAGE.read_text(encoding="utf-8")
 
 
 def test_no_candidate_is_the_status_of_what_is_lacking(measured, capsys):
