@@ -6,6 +6,8 @@ import json
 import math
 import random
 import re
+import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import builders
@@ -821,6 +823,44 @@ def test_a_search_is_told_kept_and_goes_on(measured, rounds, capsys, tmp_path):
     assert asked.count(best) == 1, "it is not tried again"
 
 
+def test_a_search_needs_no_grid_and_what_it_found_is_written(measured, rounds, capsys, tmp_path):
+    for path in (tmp_path / "grid").iterdir():
+        path.unlink()
+    request = SEARCHED.replace("{workload", "{command: python train.py, workload")
+    assert measured(request) == 3
+    assert "no training step was timed on the target (to fix it: tare grid)" in capsys.readouterr().err
+    chosen = tmp_path / "chosen"
+    assert measured(request, "--search", "--minutes", "9", "--write", str(chosen)) == 0
+    said, best = capsys.readouterr().out, "host, torch-2.13, 2 threads, batch 64, layout=channels-last"
+    assert f"faster than the framework's default: {best}" in said and "predicted by" not in said
+    assert "excluded: host, torch-2.13, 2 threads, batch 64" in said and f"{best}: requirements.txt" in said
+    assert "layout=channels-last: 0." in (chosen / "job.sh").read_text()
+    assert measured(request, "--search", "--write", str(chosen), "--candidate", "1") == 2
+    assert "--candidate 1: the answer has 0, counted from 1" in capsys.readouterr().err
+    assert "first choice" not in said
+
+
+def test_a_network_that_is_held_out_is_not_trained_on_and_has_an_answer_of_its_own(measured, capsys, tmp_path):
+    assert measured("{workload: mnist_cnn}") == measured("{workload: mnist_cnn}", "--held-out") == 0
+    said = capsys.readouterr().out
+    assert "trained on 234 steps of 13 networks" in said and "trained on 216 steps of 12 networks" in said
+    assert {one.held_out for one in answers.read_answers(tmp_path, "m")} == {True, False}
+
+
+def test_candidates_that_break_the_limit_of_the_loss_are_told_apart(measured, capsys, monkeypatch):
+    def measure(source, images, wanted, minutes):
+        default, other = wanted
+        times = Times(start_s=0.1, imports_s=1.0, rest_s=0.5, step_s=0.01, loss=2.0)
+        told = {default: times, CONTROL: times, other: replace(times, loss=2.1)}
+        return [told] * 3, {}
+
+    monkeypatch.setattr(candidates, "measure_candidates", measure)
+    request = "{workload: mnist_cnn, environments: [host, docker], threads: 2, loss_within: 0.002}"
+    assert measured(request, "--measure", "1") == 0
+    said = capsys.readouterr().out
+    assert "not measured: docker, torch-2.13, 2 threads, batch 64: its loss after 8 steps is 5.00% from" in said
+
+
 def test_a_search_without_minutes_and_one_beside_a_measurement_are_refused(measured, rounds, capsys):
     for minutes in ("0", "-1", "nan", "inf"):
         for words in (["--search"], ["--measure", "2"]):
@@ -878,6 +918,28 @@ def test_a_target_of_another_processor_is_refused_in_one_line(measured, monkeypa
     said = capsys.readouterr().err
     assert "was measured on P, and this machine has Q: measure it on this machine: `tare target`" in said
     assert said.count("\n") == 1
+
+
+def test_a_target_may_be_a_node_of_a_partition_which_a_job_measures(measured, monkeypatch, capsys, tmp_path):
+    asked = tmp_path / "asked"
+    for name, text in (("sbatch", f'printf "%s\\n" "$@" > {asked}; echo 7'), ("squeue", "echo COMPLETED None")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for words in (["target", "--partition", "thin"], ["grid", "--partition", "thin", "--minutes", "3"]):
+        monkeypatch.setattr(sys, "argv", ["tare", *words])
+        assert main(words) == 0
+        *options, wrapped = asked.read_text().splitlines()
+        assert options == ["--parsable", "--partition=thin", "--nodes=1", "--exclusive"]
+        assert wrapped == f"--wrap={sys.executable} -m tare {' '.join(words)}"
+    record(partition="thin").write(tmp_path / "target.json")
+    monkeypatch.setattr(machine_facts, "processor_name", lambda device: "Q")
+    chosen = tmp_path / "chosen"
+    assert measured("{workload: mnist_cnn, command: python train.py}", "--write", str(chosen)) == 0
+    assert "#SBATCH --partition=thin" in (chosen / "job.sbatch").read_text()
+    capsys.readouterr()
+    assert measured("{workload: mnist_cnn}", "--measure", "1") == 2
+    assert "the target is a node of the partition thin, and this machine has Q" in capsys.readouterr().err
 
 
 def test_the_benchmark_of_predictions_writes_the_page_with_all_that_was_measured(
