@@ -57,6 +57,13 @@ def add(subparsers: Any) -> None:
         help="minutes in which new cells may begin; the next call goes on (default: all cells)",
     )
     grid.add_argument("--workloads", nargs="+", default=[], help="only these workloads (default: all of the grid)")
+    grid.add_argument(
+        "--settings",
+        nargs="+",
+        default=[],
+        metavar="FACTOR=LEVEL",
+        help="time these settings too, such as layout=channels-last, so that their effect is predicted",
+    )
     grid.add_argument("--out", type=Path, help="folder to write (default results/grid/<machine>/<stack>)")
     grid.set_defaults(run=run_grid)
 
@@ -182,7 +189,9 @@ def run_grid(arguments: argparse.Namespace) -> None:
     """Measure cells of the grid."""
     from tare.experiments.grid import measure_grid
     from tare.model.studies.study import load_checked
+    from tare.predict.requests import setting_of
 
+    settings = [setting_of(text) for text in arguments.settings]
     if _done_there(arguments):
         return
     measure_grid(
@@ -191,6 +200,7 @@ def run_grid(arguments: argparse.Namespace) -> None:
         arguments.environments or load_checked(arguments.study).environments,
         minutes=arguments.minutes,
         only=arguments.workloads,
+        settings=settings,
         out=arguments.out,
     )
 

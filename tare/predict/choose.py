@@ -220,6 +220,8 @@ class _Chooser:
             target=target.with_threads(candidate.threads),
             precision=PRECISION,
             environment_step_s=self.trained.environment_step_s[candidate.env],
+            settings=candidate.settings,
+            factor=self.trained.factors.get(candidate.settings, 1.0),
         )
         for reason in self.predictor.range.refusals(found):
             raise NotPredictedError(reason)
@@ -270,9 +272,13 @@ class _Chooser:
             known = ", ".join(map(str, target.threads))
             how = self._measured_by(f"threads={candidate.threads}")
             yield f"the target was measured with {known} threads, not with {candidate.threads}: {how}"
-        if candidate.settings:
-            arm = "=".join(candidate.settings[0])
-            yield f"no step with {arm} was timed on the target: {self._measured_by(arm)}"
+        if candidate.settings and candidate.settings not in self.trained.factors:
+            own = [f"{factor}={level}" for factor, level in candidate.settings]
+            grid = f"`tare grid --settings {own[0]}`, or " if len(own) == 1 else ""
+            yield f"no step with {' and '.join(own)} was timed on the target: {grid}{self._measured_by(own[0])}"
+        if candidate.settings and self.request.loss_within is not None:
+            limit = f"{self.request.loss_within:.2%}"
+            yield f"whether its loss is within {limit} of the default's is not known: measure it with --search"
 
     def _measured_by(self, arm: str) -> str:
         """What measures a level that no grid has; a search, in slices, on a CPU alone."""

@@ -128,7 +128,7 @@ def default_regrets(told: Sequence[Place]) -> list[float]:
     """The same of the host with most threads, which nobody has to choose; of jobs that were predicted there."""
     found = []
     for places in _jobs(told):
-        own = [place for place in places if place[0].environment == HOST]
+        own = [place for place in places if place[0].environment == HOST and not place[0].settings]
         if own:
             found.append(_longer(max(own, key=lambda place: place[0].target.threads), places))
     return found
@@ -138,7 +138,7 @@ def past_regrets(told: Sequence[Place]) -> list[float]:
     """The same of the place with the least regret in jobs of other workloads: what has been best so far."""
     jobs, found = _jobs(told), []
     for places in jobs:
-        past: dict[tuple[str, int], list[float]] = {}
+        past: dict[Hashable, list[float]] = {}
         for others in jobs:
             if others[0][0].workload != places[0][0].workload:
                 for place in others:
@@ -150,8 +150,8 @@ def past_regrets(told: Sequence[Place]) -> list[float]:
     return found
 
 
-def _where(place: Place) -> tuple[str, int]:
-    return place[0].environment, place[0].target.threads
+def _where(place: Place) -> Hashable:
+    return place[0].environment, place[0].target.threads, place[0].settings
 
 
 def random_regrets(told: Sequence[Place]) -> list[float]:

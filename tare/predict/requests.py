@@ -190,6 +190,15 @@ def _checked(given: dict[str, Any], reading: Reading) -> Request:
     return parse(Request, given, where, UserError)
 
 
+def setting_of(text: str) -> tuple[str, str]:
+    """Factor and level of `factor=level`. Raises UserError: there is no such setting, or it is the default."""
+    factor, _, level = text.partition("=")
+    if level in FACTORS.get(factor, ())[1:]:
+        return factor, level
+    known = [f"{name}={one}" for name, levels in FACTORS.items() for one in levels[1:]]
+    raise UserError(f"--settings {text}: no such setting: {nearest(text, known)}")
+
+
 def _settings(found: Mapping[str, Sequence[Any]], reading: Reading) -> dict[str, list[str]]:
     settings = {}
     for factor, levels in found.items():

@@ -429,6 +429,17 @@ def test_the_grid_begins_with_every_job_everywhere_and_has_about_two_hundred_cel
     assert len(networks) >= 11  # intervals at 91% have ends from eleven on, one of them left out
     counted = {one.job for one in found if one.counts}
     assert counted == {one.job for one in found} and all(one.env == "host" for one in found if one.counts)
+    settings = [("layout", "channels-last"), ("allocator", "huge")]
+    more = grid.cells(["host", "docker"], [1, 2], settings)
+    assert [(one.env, one.setting) for one in more[:4]] == [
+        *(("host", None), ("docker", None), ("host", settings[0]), ("host", settings[1])),
+    ]
+    assert len({one.name for one in more}) == len(more) and not any(one.counts for one in more if one.setting)
+    study = load_checked("config/smoke.yaml").replace(device="cpu")
+    found = [grid._conditions(one, study) for one in more[2:4]]
+    assert [(one.allocator, one.settings.get("layout")) for one in found] == [
+        *(("default", "channels-last"), ("huge", None)),
+    ]
     for one in found:
         least = describe_workload(one.workload, one.options).get("least_batch", 1)
         assert whole_options(one.workload, one.options) is not None and one.batch >= least
@@ -630,7 +641,8 @@ def test_what_lies_within_what_predictions_are_off_by_is_a_tie():
         (
             {"settings": {"layout": ("channels-last",)}},
             "layout",
-            "no step with layout=channels-last was timed on the target: measure it with --search, or compare it",
+            "no step with layout=channels-last was timed on the target: `tare grid --settings "
+            "layout=channels-last`, or measure it with --search, or compare it",
         ),
         ({"settings": {"compile": ("xla",)}}, "xla", "compile=xla is a setting of tensorflow, not of torch"),
         ({"settings": {"graph": ("capture",)}}, "capture", "graph=capture can't be had on a CPU: graphs are"),
@@ -665,6 +677,52 @@ def test_what_is_only_not_predicted_may_be_measured():
     may = {one.candidate.settings for one in held.excluded if one.measurable}
     layout, amp = ("layout", "channels-last"), ("amp", "bf16")
     assert may == {(layout,), (amp,), (amp, layout)}, "their loss is measured, too"
+
+
+def with_layout(cells, factor=0.8, noise=0.02):
+    """Cells, and one with channels-last of each network's host cells at two threads."""
+    generator, found = np.random.default_rng(9), list(cells)
+    for one in cells:
+        if (one.env, one.threads, one.batch) == ("host", 2, 64):
+            seconds = one.profiled().plain_step_s[1] * factor * math.exp(generator.normal(0, noise))
+            options = dict(one.options)
+            own = cell(one.workload, "host", 2, 64, seconds, options=options, settings={"layout": "channels-last"})
+            found.append(own)
+    return found
+
+
+def test_a_setting_that_was_timed_on_other_networks_is_predicted():
+    settings = {"layout": ("channels-last",), "amp": ("bf16",)}
+    given = {"environments": ("host",), "threads": (2,), "settings": settings}
+    found = chosen(given, cells=with_layout(grid_cells(noise=0.02)))
+    first, second = found.ranked
+    assert first.candidate.settings == (("layout", "channels-last"),) and second.candidate.settings == ()
+    assert first.step_s / second.step_s == pytest.approx(0.8, rel=0.02) and not first.tied
+    assert first.elapsed.low < first.elapsed.seconds < first.elapsed.high
+    told = {one.candidate.settings: one.reason for one in found.excluded}
+    assert "amp=bf16 was timed on the target: `tare grid --settings amp=bf16`, or" in told[("amp", "bf16"),]
+    both = told[("amp", "bf16"), ("layout", "channels-last")]
+    assert both.startswith("no step with amp=bf16 and layout=channels-last was timed on the target: measure it")
+    limited = chosen(given | {"loss_within": 0.002}, cells=with_layout(grid_cells()))
+    assert [row.candidate.settings for row in limited.ranked] == [()]
+    assert "whether its loss is within 0.20% of the default's is not known" in limited.excluded[-1].reason
+
+
+def test_what_a_setting_multiplies_a_row_by_is_told_by_other_networks():
+    cells = with_layout(grid_cells(), noise=0.0)
+    odd = [one for one in cells if one.settings and one.workload == "mnist_cnn"]
+    cells = [one for one in cells if one not in odd] + [
+        cell(seconds=odd[0].profiled().plain_step_s[1] * 2, settings=odd[0].settings)
+    ]
+    trained = rows.trained_on(cells, record())
+    own = {row.workload: row for row in trained.rows if row.settings}
+    assert own["CNN on MNIST"].factor == pytest.approx(0.8) and len(own) == len(NETWORKS)
+    assert trained.factors == {(("layout", "channels-last"),): pytest.approx(0.8)}
+    few = rows.trained_on([one for one in cells if not one.settings or one.workload == "mnist_cnn"], record())
+    assert few.factors == {}
+    assert few.left_out[0].endswith("layout=channels-last: no other network was timed with and without its settings")
+    assert trained.without("AlexNet").setting_logs.keys() == trained.setting_logs.keys()
+    assert "AlexNet" not in next(iter(trained.without("AlexNet").setting_logs.values()))
 
 
 def test_memory_and_time_are_limits():
@@ -926,6 +984,8 @@ def test_a_target_may_be_a_node_of_a_partition_which_a_job_measures(measured, mo
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert main(["grid", "--settings", "layout=channels"]) == 2
+    assert "no such setting: did you mean 'layout=channels-last'?" in capsys.readouterr().err
     for words in (["target", "--partition", "thin"], ["grid", "--partition", "thin", "--minutes", "3"]):
         monkeypatch.setattr(sys, "argv", ["tare", *words])
         assert main(words) == 0
