@@ -436,9 +436,11 @@ def lines_of(
             f"predicted by the model {choice.model}, trained on {choice.rows} steps of {choice.workloads} "
             f"networks; median error on networks that were left out of the training: {errors}"
         )
+        lines += [f"model {name} is unavailable: {reason}" for name, reason in choice.lacking.items()]
+    else:
+        lines.append(f"nothing is predicted: {next(iter(choice.lacking.values()))}")
     if choice.workloads_wanted:
         lines.append(f"no interval: the grid needs {choice.workloads_wanted} more networks for one")
-    lines += [f"model {name} is unavailable: {reason}" for name, reason in choice.lacking.items()]
     reasons = Counter(one.reason for one in choice.excluded)
     for reason, count in reasons.items():
         first = next(one.candidate.name for one in choice.excluded if one.reason == reason)

@@ -57,17 +57,17 @@ def _facts(answer: Answer) -> list[str]:
     errors = ", ".join(f"{name} {percent(error)}" for name, error in choice.errors.items())
     predicted = [
         f"Predicted by the model {choice.model}, trained on {choice.rows} steps of {choice.workloads} networks. "
-        f"Median error on networks that were left out: {errors}."
+        f"Median error on networks that were left out: {errors}.",
+        *(f"Model {name} is unavailable: {why}." for name, why in choice.lacking.items()),
     ]
     if choice.model is None:
-        predicted = ["Nothing is predicted."]
+        predicted = [f"Nothing is predicted: {next(iter(choice.lacking.values()))}."]
     if answer.held_out:
         predicted.append("The job's own network was left out of the training.")
     found = [
         f"Request: {_request(answer.request)}.",
         f"Target: {answer.processor} ({answer.machine}) with the stack {answer.stack}. Asked {answer.at}.",
         *predicted,
-        *(f"Model {name} is unavailable: {why}." for name, why in choice.lacking.items()),
         *(f"Ignored in the request: {note}." for note in answer.notes),
     ]
     if choice.workloads_wanted:

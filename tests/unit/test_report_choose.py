@@ -158,7 +158,7 @@ def test_a_search_without_predictions_has_no_ranking(evidence, answer):
     choice = replace(answer.choice, ranked=(), model=None, errors={})
     plain = answer.replace(choice=choice, measured=None, held_out=True)
     text = section_of(evidence, plain)
-    assert "Nothing is predicted." in text and "Predicted time of the job" not in text
+    assert "Nothing is predicted: no scikit-learn." in text and "Predicted time of the job" not in text
     assert "The job's own network was left out of the training." in text and "Every excluded candidate (2)" in text
 
 
