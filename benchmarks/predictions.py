@@ -1,57 +1,229 @@
 """How well training steps are predicted on this machine, with whole groups left out of the training.
 
-    .venv/bin/python benchmarks/predictions.py [--target FILE] [--grid FOLDER]
+    .venv/bin/python benchmarks/predictions.py [--target FILE] [--grid FOLDER] [--results FOLDER …]
+    .venv/bin/python benchmarks/predictions.py --publish     # benchmarks/predictions.json, docs/predictions.md
 
-It reads what `tare target` and `tare grid` have measured, and starts nothing. Each model predicts the steps of each
-network, range of batches and environment by the others. The regret of a choice is by how much longer its steps take
-than those of the fastest place of the same job; beside it stands that of always taking the host with all threads,
-and of a place that is drawn.
+It reads what `tare target`, `tare grid` and `tare optimise` have measured, and starts nothing. Each model predicts
+the steps of each network, range of batches and environment by the others. The regret of a choice is by how much
+longer its steps take than those of the fastest place of the same job.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from tare.core.errors import UnavailableError
+from tare.core.errors import TareError, UnavailableError
+from tare.core.files import read_json, write_json, write_text
 from tare.machine import facts
+from tare.model.records.measured import GridCell
+from tare.model.registry import describe_workload
+from tare.model.roles import CONTROL
 from tare.model.studies.layout import grid_folder, target_record
-from tare.predict.judge import Score, table
+from tare.predict.answers import Answer, read_answers
+from tare.predict.judge import GROUPINGS, NEAR, Score, by_group, table, tries
 from tare.predict.models import MODELS
-from tare.predict.rows import read_cells, trained_on
-from tare.predict.targets import name_of, read_target
+from tare.predict.rows import Trained, read_cells, trained_on
+from tare.predict.targets import TargetRecord, name_of, read_target
 
-TITLES = (
-    *("left out", "model", "steps", "refused", "median error", "90th percentile", "inside 90% intervals"),
-    *("mean regret", "worst regret", "regret of the default", "of a random choice"),
-)
-
-
-def lines(scores: Sequence[Score]) -> list[str]:
-    """The table in Markdown."""
-    return [
-        f"| {' | '.join(TITLES)} |",
-        f"{'| --- ' * len(TITLES)}|",
-        *(f"| {' | '.join(_cells(one))} |" for one in scores),
-    ]
+ROOT = Path(__file__).resolve().parent.parent
+KEPT, PAGE = ROOT / "benchmarks/predictions.json", ROOT / "docs/predictions.md"
+WORKLOAD = "workload"  # the grouping by which the model is chosen
+ERRORS = ("steps", "refused", "median error", "90th percentile", "inside 90% intervals")
+REGRETS = ("mean regret", "worst", f"within {NEAR:.0%} of the best", "default", "best so far", "random")
 
 
-def _cells(one: Score) -> list[str]:
+def judged(target: TargetRecord, cells: Sequence[GridCell], trained: Trained) -> dict[str, Any]:
+    """Scores of all models, and those of the one that is chosen by group."""
+    tried = tries(trained.rows, MODELS)
+    scores = table(tried)
+    of_networks = [one for one in scores if one.left_out == WORKLOAD and one.median_error is not None]
+    chosen = min(of_networks, key=lambda one: one.median_error or 0.0).model
+    return {
+        **{name: getattr(target, name) for name in ("machine", "processor", "stack", "at")},
+        "target_s": target.seconds,
+        "grid_s": sum((one.end_ns - one.spawn_ns) / 1e9 for one in cells if one.end_ns and one.spawn_ns),
+        "steps": len(trained.rows),
+        "networks": len({row.workload for row in trained.rows}),
+        "not_used": list(trained.left_out),
+        "scores": [asdict(one) for one in scores],
+        "chosen": chosen,
+        "groups": {
+            left_out: [asdict(one) for one in by_group(left_out, model, own)]
+            for (left_out, model), own in tried.items()
+            if model == chosen
+        },
+    }
+
+
+def compared(answers: Iterable[Answer]) -> dict[str, Any]:
+    """What was measured of candidates, and what searches found."""
+    measured: list[dict[str, Any]] = []
+    searches: list[dict[str, Any]] = []
+    for one in answers:
+        title = describe_workload(one.request.workload, one.request.options)["title"]
+        about = {"workload": title, "held_out": one.held_out}
+        for row in one.measured.rows if one.measured else ():
+            if row.predicted is not None and row.name != CONTROL:
+                measured.append({**about, **asdict(row), "error": row.error})
+        if one.searched:
+            searches.append({**about, **one.searched.to_json()})
+    return {"measured": measured, "searches": searches}
+
+
+# --- the page
+
+
+def page(found: Mapping[str, Any] | None) -> Iterator[str]:
+    """docs/predictions.md, line by line."""
+    yield "# Errors of predictions"
+    yield ""
+    yield from _prose(
+        "`benchmarks/predictions.py --publish` writes this page. [Predict the fastest setting](optimise.md) says "
+        "how predictions are made."
+    )
+    yield ""
+    if found is None:
+        yield "**No grid has been published so far, so the errors on real machines are not known.**"
+        return
+    scores = [Score(**one) for one in found["scores"]]
+    yield from _prose(
+        f"{found['processor']} ({found['machine']}), {found['stack']}, {found['at'][:10]}. {found['steps']} "
+        f"training steps of {found['networks']} networks took {_minutes(found['grid_s'])} of launches. "
+        f"`tare target` took {_minutes(found['target_s'])}. The goal is a median error of 6% on networks that were "
+        f"left out, and choices within {NEAR:.0%} of the best. Published errors for training on GPUs, each on "
+        "other data: NeuSight 2.3%, DNNPerf 7.4%, Habitat 11.8%."
+    )
+    yield ""
+    header = ("left out", "model")
+    yield from markdown((*header, *ERRORS), [[one.left_out, one.model, *_errors(one)] for one in scores])
+    yield ""
+    yield "## Regret"
+    yield ""
+    yield from _prose(
+        "How much longer the steps of a choice take than in the fastest measured place of the same job. A place "
+        "is an environment with a number of threads. Next to it is the mean regret of always taking the host with "
+        "all threads (default), of what was best for the other networks (best so far), and of a random place."
+    )
+    yield ""
+    regrets = [[one.left_out, one.model, *_regrets(one)] for one in scores]
+    yield from markdown((*header, *REGRETS), regrets)
+    for left_out in filter(found["groups"].__contains__, GROUPINGS):
+        rows = found["groups"][left_out]
+        yield ""
+        yield f"## By {left_out}"
+        yield ""
+        yield f"The model {found['chosen']}, which `tare optimise` uses. Each row was left out of the training."
+        yield ""
+        yield from markdown((left_out, *ERRORS), [[one["left_out"], *_errors(Score(**one))] for one in rows])
+    yield ""
+    yield "## Predicted and measured"
+    yield ""
+    yield from _measured(found["measured"])
+    yield ""
+    yield "## Searches"
+    yield ""
+    yield from _searches(found["searches"])
+
+
+def _prose(text: str) -> list[str]:
+    return textwrap.wrap(text, 112)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A table."""
+    for row in (header, ["---"] * len(header), *rows):
+        yield f"| {' | '.join(row)} |"
+
+
+def _errors(one: Score) -> list[str]:
     covered = "no interval"
     if one.coverage is not None:
         share, low, high = one.coverage
         covered = f"{share:.0%} ({low:.0%} to {high:.0%}) of {one.intervals}"
-    regrets = (one.mean_regret, one.worst_regret, one.default_regret, one.random_regret)
-    return [
-        *(one.left_out, one.model, str(one.rows), str(one.refused)),
-        *(_percent(one.median_error), _percent(one.p90_error), covered),
-        *map(_percent, regrets),
-    ]
+    return [str(one.rows), str(one.refused), _percent(one.median_error), _percent(one.p90_error), covered]
+
+
+def _regrets(one: Score) -> list[str]:
+    others = (one.default_regret, one.past_regret, one.random_regret)
+    near = f"{one.near} of {one.choices}"
+    return [_percent(one.mean_regret), _percent(one.worst_regret), near, *map(_percent, others)]
+
+
+def _measured(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if not rows:
+        yield "No candidate has been measured so far."
+        return
+    inside = [one["predicted"]["low"] <= one["measured_s"] <= one["predicted"]["high"] for one in _told(rows)]
+    yield "Candidates of `tare optimise --measure` in sliced rounds: start, imports and steps of the whole job."
+    yield f"{sum(inside)} of {len(inside)} measured times are inside the predicted 90% interval."
+    yield ""
+    header = ("workload", "candidate", "in the training", "predicted", "measured", "error", "rounds")
+    yield from markdown(
+        header,
+        [
+            [
+                *(one["workload"], one["name"], _in_training(one), f"{one['predicted']['seconds']:.3g} s"),
+                *(f"{one['measured_s']:.3g} s", f"{one['error']:+.1%}", str(one["rounds"])),
+            ]
+            for one in rows
+        ],
+    )
+
+
+def _told(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [one for one in rows if one["predicted"]["low"] is not None]
+
+
+def _searches(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if not rows:
+        yield "No search has run on a real machine so far."
+        return
+    yield "Ratios of whole jobs in fresh rounds, with intervals that hold together. Below 1 is faster."
+    yield ""
+    header = ("workload", "in the training", "tried", "result", "best", "to the default", "to the first choice")
+    yield from markdown(
+        header,
+        [
+            [
+                *(one["workload"], _in_training(one), f"{len(one['tried'])} of {one['space']}", one["outcome"]),
+                *(one["best"] or "none", _ratio(one["fresh"][-1:]), _to_first(one)),
+            ]
+            for one in rows
+        ],
+    )
+
+
+def _in_training(one: Mapping[str, Any]) -> str:
+    return "no" if one["held_out"] else "yes"
+
+
+def _to_first(one: Mapping[str, Any]) -> str:
+    if one.get("first") is None:
+        return "nothing was predicted"
+    if one["first"] == one["best"]:
+        return "it is the first choice"
+    if one["fresh"] and one["first"] == one["fresh"][0]["name"]:
+        return "the default is the first choice"
+    return _ratio([one.get("over_first")])
+
+
+def _ratio(rows: Sequence[Mapping[str, Any] | None]) -> str:
+    (row,) = rows or (None,)
+    return "not measured" if row is None else f"{row['ratio']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
 
 
 def _percent(value: float | None) -> str:
     return "none" if value is None else f"{value:.1%}"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -60,17 +232,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--target", type=Path, help="file of `tare target` (default: the one of this processor)")
     parser.add_argument("--grid", type=Path, help="folder of `tare grid` (default: the one of the target)")
+    parser.add_argument(
+        "--results", nargs="+", type=Path, default=[Path("results")], help="folders with answers of `tare optimise`"
+    )
+    parser.add_argument("--publish", action="store_true", help=f"write {KEPT.name} of this folder and the page")
     asked = parser.parse_args(argv)
     processor = facts.processor_name(asked.device)
     target = read_target(asked.target or target_record(name_of(processor)), processor)
-    trained = trained_on(read_cells(asked.grid or grid_folder(target.machine, target.stack)), target)
+    cells = read_cells(asked.grid or grid_folder(target.machine, target.stack))
+    trained = trained_on(cells, target)
     if not trained.rows:
         raise UnavailableError("no training step was timed on the target", "tare grid")
-    print(f"{target.processor} ({target.machine}), {target.stack}: {len(trained.rows)} steps")
-    print("\n".join(lines(table(trained.rows, MODELS))))
+    answers = [one for folder in asked.results for one in read_answers(folder, target.machine)]
+    found = {**judged(target, cells, trained), **compared(answers)}
+    print("\n".join(page(found)))
     for reason in trained.left_out:
         print(f"not used: {reason}")
+    if asked.publish:
+        write_json(KEPT, found)
+        write_text(PAGE, "".join(f"{line}\n" for line in page(read_json(KEPT))))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except TareError as error:
+        print(f"predictions: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

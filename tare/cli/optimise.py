@@ -35,15 +35,21 @@ def add(subparsers: Any) -> None:
     )
     common.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
     common.add_argument("--environments", nargs="+", help="environments (default: those of the study)")
+    there = argparse.ArgumentParser(add_help=False)
+    there.add_argument("--partition", help="measure a node of this partition of Slurm (default: this machine)")
 
     target = subparsers.add_parser(
-        "target", parents=[common], help="measure this machine, so that training times on it can be predicted"
+        "target",
+        parents=[common, there],
+        help="measure this machine, so that training times on it can be predicted",
     )
-    target.add_argument("--out", type=Path, help="file to write (default results/targets/<processor>.json)")
+    target.add_argument(
+        "--out", type=Path, help="file to write (default results/targets/<processor or slurm-partition>.json)"
+    )
     target.set_defaults(run=run_target)
 
     grid = subparsers.add_parser(
-        "grid", parents=[common], help="time the steps of many small jobs, as training data for predictions"
+        "grid", parents=[common, there], help="time the steps of many small jobs, as training data for predictions"
     )
     grid.add_argument(
         "--minutes",
@@ -51,6 +57,13 @@ def add(subparsers: Any) -> None:
         help="minutes in which new cells may begin; the next call goes on (default: all cells)",
     )
     grid.add_argument("--workloads", nargs="+", default=[], help="only these workloads (default: all of the grid)")
+    grid.add_argument(
+        "--settings",
+        nargs="+",
+        default=[],
+        metavar="FACTOR=LEVEL",
+        help="time these settings too, such as layout=channels-last, so that their effect is predicted",
+    )
     grid.add_argument("--out", type=Path, help="folder to write (default results/grid/<machine>/<stack>)")
     grid.set_defaults(run=run_grid)
 
@@ -63,6 +76,11 @@ def add(subparsers: Any) -> None:
         "--grid", type=Path, help="folder of `tare grid` (default: the one of the target's machine)"
     )
     optimise.add_argument("--workload", help="workload of the job, if the request does not name it")
+    optimise.add_argument(
+        "--held-out",
+        action="store_true",
+        help="train the models without the job's own network, as if nobody had timed it",
+    )
     optimise.add_argument("--json", action="store_true", help="print the answer as JSON")
     measuring = optimise.add_mutually_exclusive_group()
     measuring.add_argument(
@@ -90,7 +108,10 @@ def add(subparsers: Any) -> None:
         "--write", type=Path, metavar="FOLDER", help="write image recipes and job scripts of a candidate there"
     )
     optimise.add_argument(
-        "--candidate", type=int, default=1, metavar="N", help="of --write: the Nth of the answer (default 1)"
+        "--candidate",
+        type=int,
+        metavar="N",
+        help="of --write: the Nth of the ranking (default: what a search found to be better, else the first)",
     )
     optimise.add_argument(
         "--submit",
@@ -114,9 +135,11 @@ def run_target(arguments: argparse.Namespace) -> None:
     from tare.model.studies.study import load_checked
     from tare.predict.targets import composed, costs_of_campaigns, name_of, refuse_other
 
+    if _done_there(arguments):
+        return
     study, began = settled(load_checked(arguments.study)), time.monotonic()
-    processor = facts.processor_name(study.found_device)
-    out = arguments.out or target_record(name_of(processor))
+    processor, partition = facts.processor_name(study.found_device), arguments.partition
+    out = arguments.out or target_record(name_of(f"slurm {partition}" if partition else processor))
     refuse_other(out, processor)
     parts = out.with_name(f"{out.name}.parts")
     found = measure_parts(
@@ -130,6 +153,7 @@ def run_target(arguments: argparse.Namespace) -> None:
         found.ceilings,
         found.costs,
         unavailable=found.unavailable,
+        partition=partition,
         stack=study.stack,
         cpus=len(os.sched_getaffinity(0)),
         memory_bytes=facts.record().memory_bytes,
@@ -144,17 +168,39 @@ def run_target(arguments: argparse.Namespace) -> None:
         say(f"{env} is not part of it: {reason}")
 
 
+def _done_there(arguments: argparse.Namespace) -> bool:
+    """Whether a job in the partition that is named has done the command, which then is not done here."""
+    import os
+    import shlex
+
+    from tare.core.progress import say
+    from tare.predict.jobs import run_in_slurm
+
+    name = arguments.partition
+    if name is None or os.environ.get("SLURM_JOB_PARTITION") == name:
+        return False
+    command = shlex.join([sys.executable, "-m", "tare", *sys.argv[1:]])
+    say(f"as a job in the partition {name}: slurm-<number>.out has what it says")
+    run_in_slurm([f"--partition={name}", "--nodes=1", "--exclusive", f"--wrap={command}"])
+    return True
+
+
 def run_grid(arguments: argparse.Namespace) -> None:
     """Measure cells of the grid."""
     from tare.experiments.grid import measure_grid
     from tare.model.studies.study import load_checked
+    from tare.predict.requests import setting_of
 
+    settings = [setting_of(text) for text in arguments.settings]
+    if _done_there(arguments):
+        return
     measure_grid(
         arguments.study,
         arguments.images,
         arguments.environments or load_checked(arguments.study).environments,
         minutes=arguments.minutes,
         only=arguments.workloads,
+        settings=settings,
         out=arguments.out,
     )
 
@@ -165,6 +211,7 @@ def run_optimise(arguments: argparse.Namespace) -> None:
     from tare.core.progress import say
     from tare.machine import facts
     from tare.machine.fitting import fitting_device
+    from tare.model.registry import describe_workload
     from tare.model.studies.layout import grid_folder, target_record
     from tare.model.studies.study import load_checked
     from tare.predict.answers import Answer
@@ -185,14 +232,22 @@ def run_optimise(arguments: argparse.Namespace) -> None:
         raise UserError(f"--measure {arguments.measure}: name how many candidates, from 1 on")
     if (arguments.search or arguments.measure) and not 0 < arguments.minutes < math.inf:
         raise UserError(f"--minutes {arguments.minutes:g}: measuring takes a positive number of minutes")
-    choice = choose(request, target, trained, _work_of(arguments, request, trained))
+    if (arguments.search or arguments.measure) and target.processor != processor:
+        raise UserError(
+            f"the target is a node of the partition {target.partition}, and this machine has {processor}: measure "
+            f"candidates in a job there (sbatch --partition={target.partition} --exclusive --wrap '…')"
+        )
+    if arguments.held_out:
+        trained = trained.without(describe_workload(request.workload, request.options)["title"])
+    choice = choose(request, target, trained, _work_of(arguments, request, trained), searches=arguments.search)
     if not arguments.json:
         for line in lines_of(request, target, trained, choice, notes):
             say(line)
     results = arguments.results or _results_of(study, target.machine)
     asked: list[str] = []
     with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
-        answer = Answer.of(request, notes, target, choice, trained.left_out).with_former(results)
+        held = arguments.held_out
+        answer = Answer.of(request, notes, target, choice, trained.left_out, held_out=held).with_former(results)
         answer.write(answer.path(results))
         if arguments.measure:
             answer = answer.replace(measured=_measured(arguments, request, target, choice))
@@ -208,7 +263,7 @@ def run_optimise(arguments: argparse.Namespace) -> None:
         for line in asked:
             say(line)
     if arguments.write:
-        _write(arguments, request, target, choice)
+        _write(arguments, answer, target.partition)
 
 
 def _results_of(study: Study, machine: str) -> Path:
@@ -226,14 +281,16 @@ def _measured(arguments: argparse.Namespace, request: Request, target: TargetRec
 
     from tare.experiments.candidates import measure_candidates
     from tare.predict.answers import Measured
-    from tare.predict.checked import ALPHA, compare, to_measure
+    from tare.predict.checked import ALPHA, compare, loss_refusal, to_measure
 
     wanted = to_measure(request, choice, target, arguments.measure)
     rounds, reasons = measure_candidates(arguments.study, arguments.images, wanted, arguments.minutes)
     all_failed = len(wanted) > 1 and not set(wanted) - set(reasons) - {next(iter(wanted))}
+    rows = [] if all_failed else compare(request, choice, wanted, rounds)
+    refused = {row.name: reason for row in rows if (reason := loss_refusal(request, row))}
     return Measured(
-        rows=() if all_failed else tuple(compare(request, choice, wanted, rounds)),
-        reasons=reasons,
+        rows=tuple(row for row in rows if row.name not in refused),
+        reasons={**reasons, **refused},
         rounds=len(rounds),
         level=1 - ALPHA,
         at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -273,7 +330,8 @@ def _searched(
     ) -> tuple[list[dict[str, Times]], dict[str, str]]:
         return measure_candidates(arguments.study, arguments.images, wanted, minutes, draws)
 
-    key = key_of(request, target, load_part(RunPart, arguments.study).to_json())
+    study = load_part(RunPart, arguments.study).to_json()
+    key = key_of(request, target, {**study, "held_out": True} if arguments.held_out else study)
     path = search_record(results, target.machine, key)
     with measuring(path):
         return search(request, choice, target, measure=measure, minutes=arguments.minutes, path=path)
@@ -298,20 +356,31 @@ def searched_lines(answer: Answer) -> list[str]:
     return lines
 
 
-def _write(arguments: argparse.Namespace, request: Request, target: TargetRecord, choice: Choice) -> None:
-    """Write a candidate's files, and run its script where that is asked for."""
+def _write(arguments: argparse.Namespace, answer: Answer, partition: str | None) -> None:
+    """Write a candidate's files, and run its script where that is asked for; `partition`: that of the target."""
     from tare.core.errors import UserError
     from tare.core.progress import say
     from tare.predict.jobs import BUILD, Plan, submit, write_files
 
-    if not 1 <= arguments.candidate <= len(choice.ranked):
-        raise UserError(f"--candidate {arguments.candidate}: the answer has {len(choice.ranked)}, counted from 1")
-    row = choice.ranked[arguments.candidate - 1]
-    folder = arguments.write.absolute()
-    plan = Plan(request=request, choice=choice, row=row, folder=folder, processor=target.processor)
+    ranked, number = answer.choice.ranked, arguments.candidate
+    row = answer.found if number is None else None
+    searched = answer.searched if row is not None else None
+    if row is None:
+        if not 1 <= (number or 1) <= len(ranked):
+            raise UserError(f"--candidate {number or 1}: the answer has {len(ranked)}, counted from 1")
+        row = ranked[(number or 1) - 1]
+    request = answer.request
+    plan = Plan(
+        request=request if request.queue or partition is None else request.replace(queue=partition),
+        choice=answer.choice,
+        row=row,
+        folder=arguments.write.absolute(),
+        processor=answer.processor,
+        searched=searched,
+    )
     written = write_files(plan)
     names = ", ".join(path.name for path in written)
-    say(f"{row.candidate.name}: {names} are in {folder}; {BUILD} makes the environment")
+    say(f"{row.candidate.name}: {names} are in {plan.folder}; {BUILD} makes the environment")
     if arguments.submit:
         say(submit(plan, arguments.submit))
 
@@ -347,15 +416,13 @@ def lines_of(
     request: Request, target: TargetRecord, trained: Trained, choice: Choice, notes: list[str]
 ) -> list[str]:
     """The answer as people read it."""
-    from tare.core.progress import duration
-
-    best = choice.ranked[0]
     lines = [f"passed over: {note}" for note in notes]
-    lines.append(f"{request.workload} on {target.processor} ({target.machine}), {best.steps} steps:")
+    steps = request.steps_of(request.batches[0])
+    lines.append(f"{request.workload} on {target.processor} ({target.machine}), {steps} steps:")
     for row in choice.ranked:
         told = "no interval"
         if row.elapsed.low is not None and row.elapsed.high is not None:
-            told = f"90%: {duration(row.elapsed.low)} to {duration(row.elapsed.high)}"
+            told = f"90%: {_seconds(row.elapsed.low)} to {_seconds(row.elapsed.high)}"
         rank = f"{row.rank}{'=' if row.tied else ''}"
         lines.append(
             f"{rank:>4}  {row.candidate.name}: {_seconds(row.elapsed.seconds)} ({told}), "
@@ -363,14 +430,17 @@ def lines_of(
         )
     if any(row.tied for row in choice.ranked):
         lines.append("=: closer together than the error of the predictions; measure them to decide")
-    errors = ", ".join(f"{name} {error:.1%}" for name, error in choice.errors.items())
-    lines.append(
-        f"predicted by the model {choice.model}, trained on {choice.rows} steps of {choice.workloads} networks; "
-        f"median error on networks that were left out of the training: {errors}"
-    )
+    if choice.model is not None:
+        errors = ", ".join(f"{name} {error:.1%}" for name, error in choice.errors.items())
+        lines.append(
+            f"predicted by the model {choice.model}, trained on {choice.rows} steps of {choice.workloads} "
+            f"networks; median error on networks that were left out of the training: {errors}"
+        )
+        lines += [f"model {name} is unavailable: {reason}" for name, reason in choice.lacking.items()]
+    else:
+        lines.append(f"nothing is predicted: {next(iter(choice.lacking.values()))}")
     if choice.workloads_wanted:
         lines.append(f"no interval: the grid needs {choice.workloads_wanted} more networks for one")
-    lines += [f"model {name} is unavailable: {reason}" for name, reason in choice.lacking.items()]
     reasons = Counter(one.reason for one in choice.excluded)
     for reason, count in reasons.items():
         first = next(one.candidate.name for one in choice.excluded if one.reason == reason)

@@ -84,7 +84,8 @@ def measure_candidates(
                     for role in sliced.served_among(unit.launches, MARGIN, study.conditions.cpus):
                         reasons[names.pop(role)] = SERVED
                 else:
-                    found.append({names[role]: times_of(one) for role, one in unit.launches.items()})
+                    after = wanted[reference].loss_steps
+                    found.append({names[role]: times_of(one, after) for role, one in unit.launches.items()})
             elif not unit.failures and not unit.is_rehearsal:
                 void += 1
                 if void == MOST_VOID:
@@ -127,11 +128,15 @@ def order_of(one: Wanted, study: RunPart, site: Site) -> Order:
     return Order(site=with_data(site, cell, study), program=spec.replace(steps=one.steps), conditions=conditions)
 
 
-def times_of(launch: LaunchRecord) -> Times:
-    """What one launch took. Raises UnavailableError: it trained one step alone."""
+def times_of(launch: LaunchRecord, loss_steps: int | None = None) -> Times:
+    """What one launch took; `loss_steps`: after how many its loss is told, None where it made fewer.
+
+    Raises UnavailableError: it trained one step alone.
+    """
     spawn_ns, end_ns = launched_ns(launch)
     entry, imports, last = (mark_ns(launch, name) for name in ("entry", "imports", "last"))
-    ends = launch.seen_inside().results_as(TrainResults).step_ends_ns
+    results = launch.seen_inside().results_as(TrainResults)
+    ends = results.step_ends_ns
     if len(ends) < 2:
         raise UnavailableError("its job has one step alone: name a request with more samples, or a smaller batch")
     return Times(
@@ -139,4 +144,5 @@ def times_of(launch: LaunchRecord) -> Times:
         imports_s=(imports - entry) / 1e9,
         step_s=(ends[-1] - ends[0]) / (len(ends) - 1) / 1e9,
         rest_s=(ends[0] + launch.clock.offset_ns - imports) / 1e9,
+        loss=dict(enumerate(results.losses, 1)).get(loss_steps or 0),
     )

@@ -2,8 +2,9 @@
 
 Each cell is one launch of some seconds, which times steps on batches in memory and watches nothing, and is a record
 of its own, so that the grid goes on where it was left. First comes the middle batch of each job at most threads, in
-every environment one right after the other, since an environment is compared with the host's cell. Then the host's
-other batches and threads, of all jobs in turn: whatever part of the grid there is, it has something of each.
+every environment and with every setting one right after the other, since each is compared with the host's cell.
+Then the host's other batches and threads, of all jobs in turn: whatever part of the grid there is, it has something
+of each.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tare.machine import facts
 from tare.machine.fitting import settled
 from tare.model import closure
 from tare.model.conditions import Conditions
+from tare.model.levels import ALLOCATOR
 from tare.model.records.launches import Counts, ProfileResults
 from tare.model.records.measured import GridCell
 from tare.model.registry import describe_workload, whole_options
@@ -64,6 +66,7 @@ class Cell:
     env: str
     options: Mapping[str, int | float] = field(default_factory=dict)
     counts: bool = False
+    setting: tuple[str, str] | None = None  # factor and level; None for the framework's default
 
     @property
     def job(self) -> str:
@@ -74,10 +77,13 @@ class Cell:
     @property
     def name(self) -> str:
         """Name of its record."""
-        return f"{self.job}.t{self.threads}.{self.env}"
+        own = [] if self.setting is None else ["-".join(self.setting)]
+        return ".".join([self.job, f"t{self.threads}", self.env, *own])
 
 
-def cells(environments: Sequence[str], threads: Sequence[int]) -> list[Cell]:
+def cells(
+    environments: Sequence[str], threads: Sequence[int], settings: Sequence[tuple[str, str]] = ()
+) -> list[Cell]:
     """The whole grid, in the order in which it is measured; `threads` in rising order."""
     most, first, later = threads[-1], list[Cell](), list[list[Cell]]()
     for workload, options, batches in JOBS:
@@ -92,7 +98,8 @@ def cells(environments: Sequence[str], threads: Sequence[int]) -> list[Cell]:
             for env in environments
             if env != HOST
         ]
-        first += [own[0], *elsewhere]
+        set_otherwise = [replace(own[0], setting=setting, counts=False) for setting in settings]
+        first += [own[0], *elsewhere, *set_otherwise]
         later.append(own[1:])
     return first + [row[turn] for turn in range(max(map(len, later))) for row in later if turn < len(row)]
 
@@ -104,7 +111,8 @@ def makes_batches(cell: Cell) -> bool:
 
 def settings_of(cell: Cell) -> dict[str, str]:
     """Settings of its launch."""
-    return {"input": "synthetic"} if makes_batches(cell) else {}
+    own = [cell.setting] if cell.setting is not None and cell.setting[0] != ALLOCATOR else []
+    return {**({"input": "synthetic"} if makes_batches(cell) else {}), **dict(own)}
 
 
 def specification(cell: Cell, study: RunPart) -> Specification:
@@ -162,6 +170,7 @@ class Grid:
             batch=cell.batch,
             options=cell.options,
             threads=cell.threads,
+            settings=dict([cell.setting] if cell.setting else []),
             programs_sha256=programs,
         )
         found.write(self.folder / f"{cell.name}.json")
@@ -175,17 +184,20 @@ def measure_grid(
     *,
     minutes: float | None = None,
     only: Sequence[str] = (),
+    settings: Sequence[tuple[str, str]] = (),
     out: Path | None = None,
 ) -> None:
     """Measure the cells that are missing, as many as begin in so many minutes.
 
     `source`: a study, for its stack, seed and conditions. `images`: folder of its image records. `names`:
-    environments. `only`: workloads, all where none is named. `out`: the folder; the machine's own where it is None.
+    environments. `only`: workloads, all where none is named. `settings`: of the framework, each by itself. `out`:
+    the folder; the machine's own where it is None.
+
     Raises UserError: the study is wrong, or a record of an image or of data is missing.
     """
     study = settled(load_part(RunPart, source))
     threads = sorted({1, study.conditions.cpus})
-    wanted = [cell for cell in cells(names, threads) if not only or cell.workload in only]
+    wanted = [cell for cell in cells(names, threads, settings) if not only or cell.workload in only]
     if not wanted:
         known = ", ".join(sorted({workload for workload, _, _ in JOBS}))
         raise UserError(f"the grid has none of {', '.join(only)}: it has {known}")
@@ -243,7 +255,8 @@ def with_data(site: Site, cell: Cell, study: RunPart) -> Site:
 def _conditions(cell: Cell, study: RunPart) -> Conditions:
     """Of a cell's launch: the study's, with the threads of the cell and the page cache as it is."""
     own = study.conditions.replace(threads=cell.threads, page_cache="as_found")
-    return own.of_launch(allocator=study.rounds.allocator, settings=settings_of(cell))
+    chosen = dict([cell.setting] if cell.setting else []).get(ALLOCATOR, study.rounds.allocator)
+    return own.of_launch(allocator=chosen, settings=settings_of(cell))
 
 
 def programs_of(cell: Cell, stack: str) -> str:

@@ -14,6 +14,7 @@ from tare.core.files import sha256_text
 from tare.core.progress import say, step
 from tare.experiments import measure
 from tare.experiments.alone import measuring
+from tare.experiments.grid import JOBS
 from tare.launch.place import Site
 from tare.launch.run import launch
 from tare.launch.sites import sites
@@ -26,7 +27,9 @@ from tare.model.records.measured import CeilingsRecord, StartCosts, StartsPart
 from tare.model.registry import imports_of
 from tare.model.schema import read
 from tare.model.specification import Specification
+from tare.model.studies.stacks import framework_of
 from tare.model.studies.study import HOST, Study, load_checked, part_of
+from tare.worker.frameworks import DEFAULT
 
 STARTS = 5  # of an environment, after one that does not count
 MEASURED = "tare target"  # the source of costs that no campaign gives
@@ -57,7 +60,7 @@ def measure_parts(
     """
     study = settled(load_checked(source))
     names = [HOST, *(name for name in names if name != HOST)]
-    sets = {imports_of(workload): workload for workload in study.workloads}
+    sets = _imports(study)
     have = {(costs.env, costs.imports) for costs in known}
     wanted = [(env, imports) for env in names for imports in sets if (env, imports) not in have]
     parts = folder / _key(study, names)
@@ -83,6 +86,15 @@ def measure_parts(
                 else:
                     found.append(part.costs)
     return Parts(ceilings=ceilings, costs=tuple(found), unavailable=unavailable)
+
+
+def _imports(study: Study) -> dict[tuple[str, ...], str]:
+    """What is imported by the workloads of the study, and by those of the grid, each with a workload that does."""
+    of_grid = [workload for workload, _, _ in JOBS] if framework_of(study.stack) == DEFAULT else []
+    found: dict[tuple[str, ...], str] = {}
+    for workload in (*study.workloads, *of_grid):
+        found.setdefault(imports_of(workload), workload)
+    return found
 
 
 def _threads(study: Study) -> list[int]:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from tare.core.errors import UserError
 from tare.literature.published_file import (
+    Asked,
     Claim,
     Entry,
     Figure,
@@ -81,6 +82,7 @@ class Published:
     names: Mapping[str, str]  # what it calls environments, by ours
     plots: tuple[Group, ...]
     claims: tuple[Claim, ...]
+    requests: tuple[Asked, ...]
     measured_with: MeasuredWith | None
     figures: pd.DataFrame
     logs: pd.DataFrame
@@ -156,6 +158,7 @@ def load(paper: str, folder: Path | None = None) -> Published:
         names=content.names,
         plots=content.plots,
         claims=content.claims,
+        requests=content.requests,
         measured_with=content.measured_with,
         figures=_figures(content.figures),
         logs=_logs(content),

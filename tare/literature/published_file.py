@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, InstanceOf, model_validator
 
@@ -280,6 +280,15 @@ class Claim(Record):
         return self.workloads + self.models
 
 
+class Asked(Record):
+    """What the paper's optimiser is asked; by workload the claim whose levels are what it asks for, and without."""
+
+    where: Text
+    statement: Text
+    request: Annotated[Mapping[str, Any], Field(min_length=1)]  # in the paper's own form
+    claims: Annotated[Mapping[Workload, Word], Field(min_length=1)]
+
+
 class Sentence(Record):
     """What a paper's text says of its results, and the claims that judge it, or why none does."""
 
@@ -484,6 +493,7 @@ class Paper(Record):
     measured_with: MeasuredWith | None = None
     claims: tuple[Claim, ...] = ()
     sentences: tuple[Sentence, ...] = ()
+    requests: tuple[Asked, ...] = ()
     formulas: tuple[Formula, ...] = ()
     figures: tuple[Figure, ...] = ()
     logs: tuple[Log, ...] = ()
@@ -513,6 +523,8 @@ class Paper(Record):
         claims = [claim.id for claim in self.claims]
         for name in (name for sentence in self.sentences for name in sentence.claims):
             _refuse("sentences: claims: no claim", name, claims)
+        for name in (name for asked in self.requests for name in asked.claims.values()):
+            _refuse("requests: claims: no claim", name, claims)
         for formula in self.formulas:
             for name in formula.factors:
                 _refuse(f"formulas: {formula.result}: factors: no entry or row", name, entries | rows)

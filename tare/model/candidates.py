@@ -18,6 +18,7 @@ class Wanted:
     options: Mapping[str, int | float] = field(default_factory=dict)
     allocator: str | None = None  # None for the study's
     settings: Mapping[str, str] = field(default_factory=dict)  # levels of the framework's settings, by factor
+    loss_steps: int | None = None  # after which the loss is wanted; None for no loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,7 @@ class Times:
     imports_s: float
     step_s: float  # mean of the steps after the first
     rest_s: float  # data, model and first step
+    loss: float | None = None  # after the steps that were wanted
 
     def elapsed_s(self, steps: int) -> float:
         """Of a job of so many steps, without data, model and first step."""

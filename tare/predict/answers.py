@@ -14,10 +14,13 @@ from tare.model.machines import MachineName
 from tare.model.schema import FileRecord, Natural, Record, read
 from tare.model.studies.layout import answers_folder
 from tare.predict.checked import Checked
-from tare.predict.choose import Choice
+from tare.predict.choose import Choice, Ranked
+from tare.predict.elapsed import Elapsed
 from tare.predict.requests import Request
 from tare.predict.search import Searched
 from tare.predict.targets import TargetRecord
+
+MEASURED = "whole job, measured"  # the one term of a time that was measured
 
 
 class Measured(Record):
@@ -46,10 +49,18 @@ class Answer(FileRecord):
     at: str
     measured: Measured | None = None
     searched: Searched | None = None
+    held_out: bool = False  # whether the job's own network was left out of the training
 
     @classmethod
     def of(
-        cls, request: Request, notes: list[str], target: TargetRecord, choice: Choice, left_out: tuple[str, ...]
+        cls,
+        request: Request,
+        notes: list[str],
+        target: TargetRecord,
+        choice: Choice,
+        left_out: tuple[str, ...],
+        *,
+        held_out: bool = False,
     ) -> Self:
         """As it is before anything is measured."""
         return cls(
@@ -60,14 +71,33 @@ class Answer(FileRecord):
             stack=target.stack,
             choice=choice,
             left_out=left_out,
+            held_out=held_out,
             at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         )
 
     @property
     def name(self) -> str:
         """Of its file: equal for equal requests to equal targets."""
-        asked = canonical_json([self.request.to_json(), self.machine, self.processor, self.stack])
+        apart = ["held out"] if self.held_out else []
+        asked = canonical_json([self.request.to_json(), self.machine, self.processor, self.stack, *apart])
         return f"{self.request.workload}-{sha256_text(asked)[:8]}"
+
+    @property
+    def found(self) -> Ranked | None:
+        """What a search found to be better than the framework's default, with the time that it measured."""
+        found = self.searched
+        if found is None or found.outcome != "better":
+            return None
+        every, best = (*self.choice.ranked, *self.choice.excluded), found.fresh[-1]
+        candidate = next((one.candidate for one in every if one.candidate.name == best.name), None)
+        if candidate is None:  # what could be had when it was found
+            return None
+        steps, seconds = self.request.steps_of(candidate.batch), best.measured_s
+        elapsed = Elapsed(seconds=seconds, low=None, high=None, terms={MEASURED: seconds})
+        step_s = seconds / steps
+        return Ranked(
+            candidate=candidate, rank=1, tied=False, steps=steps, step_s=step_s, elapsed=elapsed, why=MEASURED
+        )
 
     def path(self, results: Path) -> Path:
         """Its file, in the folder of a study's results."""

@@ -39,6 +39,7 @@ def _ordered(rates: tuple[Rate, ...]) -> tuple[Rate, ...]:
     return tuple(sorted(rates, key=lambda rate: rate.size))
 
 
+Settings = tuple[tuple[str, str], ...]  # levels by factor, sorted
 Rates = Annotated[tuple[Rate, ...], Field(min_length=1), AfterValidator(_ordered)]
 
 
@@ -78,6 +79,8 @@ class Case(Record):
     target: Target
     precision: str = PRECISION
     environment_step_s: Annotated[float, Field(ge=0)]  # what the environment was measured to add to a step there
+    settings: Settings = ()  # of the framework, those that are not its default
+    factor: Positive = 1.0  # by which they were measured to multiply a step there
 
     @cached_property
     def roofs(self) -> dict[str, float]:

@@ -11,7 +11,7 @@ import numpy as np
 from tare.core.errors import UnavailableError
 from tare.model.candidates import Times, Wanted
 from tare.model.roles import CONTROL
-from tare.predict.choose import Candidate, Choice, Ranked
+from tare.predict.choose import Candidate, Choice
 from tare.predict.elapsed import Elapsed
 from tare.predict.requests import ALLOCATOR, Request
 from tare.predict.targets import TargetRecord
@@ -35,6 +35,7 @@ class Checked:
     low: float
     high: float
     rounds: int
+    loss_apart: float | None = None  # largest share by which its loss differs from the reference's, where asked for
 
     @property
     def error(self) -> float | None:
@@ -55,14 +56,15 @@ def default_of(request: Request, target: TargetRecord) -> Candidate:
 def to_measure(request: Request, choice: Choice, target: TargetRecord, best: int) -> dict[str, Wanted]:
     """The framework's default, which is the reference, and the first candidates of a choice, by name."""
     default = default_of(request, target)
-    rows = {row.candidate: row for row in choice.ranked}
+    step_s = {row.candidate: row.step_s for row in choice.ranked}
     first = [row.candidate for row in choice.ranked if row.candidate != default][:best]
-    return {one.name: wanted_of(request, one, rows.get(one)) for one in (default, *first)}
+    return {one.name: wanted_of(request, one, step_s.get(one)) for one in (default, *first)}
 
 
-def wanted_of(request: Request, candidate: Candidate, row: Ranked | None) -> Wanted:
-    """A candidate as it is launched, for a few seconds of training."""
-    steps = FEWEST_STEPS if row is None else max(FEWEST_STEPS, math.ceil(LAUNCH_S / row.step_s))
+def wanted_of(request: Request, candidate: Candidate, step_s: float | None) -> Wanted:
+    """A candidate as it is launched, for a few seconds of training, by what a step of it is expected to take."""
+    steps = FEWEST_STEPS if step_s is None else max(FEWEST_STEPS, math.ceil(LAUNCH_S / step_s))
+    after = None if request.loss_within is None else request.loss_steps
     levels = dict(candidate.settings)
     allocator = levels.pop(ALLOCATOR, None)
     return Wanted(
@@ -71,9 +73,10 @@ def wanted_of(request: Request, candidate: Candidate, row: Ranked | None) -> Wan
         batch=candidate.batch,
         threads=candidate.threads,
         env=candidate.env,
-        steps=steps,
+        steps=max(steps, after or 0),
         allocator=allocator,
         settings=levels,
+        loss_steps=after,
     )
 
 
@@ -85,6 +88,7 @@ def compare(
     *,
     time_of: Callable[[Times, int], float] = Times.elapsed_s,
     alpha: float = ALPHA,
+    intervals: int | None = None,
 ) -> list[Checked]:
     """Every candidate that has times in each round, in the order of `wanted`, the control after the reference.
 
@@ -92,7 +96,8 @@ def compare(
     log(second reference / reference), with Student's interval (Bonferroni over all of them).
 
     `rounds`: times by name, for each round that counts. `time_of`: what is compared, by the times of a launch and
-    the steps of the job. `alpha`: of all intervals together. Raises UnavailableError: there are too few rounds.
+    the steps of the job. `alpha`: of all intervals together; `intervals`: how many they are, where there are others
+    than these. Raises UnavailableError: there are too few rounds.
     """
     if len(rounds) < 2:
         raise UnavailableError(f"{len(rounds)} rounds have no interval: give it more --minutes")
@@ -100,7 +105,7 @@ def compare(
     rows = {row.candidate.name: row for row in choice.ranked}
     names = [reference, CONTROL, *(name for name in wanted if name != reference)]
     names = [name for name in names if all(name in one for one in rounds)]
-    half_of = t_quantile(alpha / max(1, len(names) - 1), len(rounds) - 1) / math.sqrt(len(rounds))
+    half_of = t_quantile(alpha / (intervals or max(1, len(names) - 1)), len(rounds) - 1) / math.sqrt(len(rounds))
     steps = {name: request.steps_of(wanted[reference if name == CONTROL else name].batch) for name in names}
     taken = {name: [time_of(one[name], steps[name]) for one in rounds] for name in names}
     logs = {name: np.log(seconds) for name, seconds in taken.items()}
@@ -120,6 +125,25 @@ def compare(
                 low=math.exp(mean - half),
                 high=math.exp(mean + half),
                 rounds=len(rounds),
+                loss_apart=_loss_apart([(one[name].loss, one[reference].loss) for one in rounds]),
             )
         )
     return found
+
+
+def _loss_apart(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
+    """By how much losses differ from those beside them, at most; None where one is not known."""
+    apart = [abs(own / other - 1) for own, other in pairs if own is not None and other]
+    return max(apart) if apart and len(apart) == len(pairs) else None
+
+
+def loss_refusal(request: Request, row: Checked) -> str | None:
+    """Why a candidate that was measured breaks the request's limit of the loss; None where it keeps to it."""
+    if request.loss_within is None or (row.loss_apart is not None and row.loss_apart <= request.loss_within):
+        return None
+    if row.loss_apart is None:
+        return f"its loss after {request.loss_steps} steps is not known: name a smaller loss_steps"
+    return (
+        f"its loss after {request.loss_steps} steps is {row.loss_apart:.2%} from the default's, and may be "
+        f"{request.loss_within:.2%} from it"
+    )

@@ -32,7 +32,6 @@ from tare.worker.frameworks import DEFAULT
 from tare.worker.settings import OWNERS
 
 ALPHA = 0.1  # of elapsed times
-INEXACT = ("amp", "tf32")  # settings that compute with fewer digits
 WorkOf = Callable[[int], Work]  # of a batch of the request's job
 
 
@@ -85,7 +84,7 @@ class Choice:
 
     ranked: tuple[Ranked, ...]
     excluded: tuple[Excluded, ...]
-    model: str
+    model: str | None  # None where none could be fitted, so that nothing is ranked
     errors: Mapping[str, float]  # by model, on workloads that were left out
     lacking: Mapping[str, str]  # models that could not be had
     workloads: int
@@ -126,16 +125,22 @@ def choose(
     trained: Trained,
     work_of: WorkOf,
     models: Mapping[str, Fit] | None = None,
+    *,
+    searches: bool = False,
 ) -> Choice:
     """Rank what can be taken; `models`: those that are tried, all where it is None.
 
-    Raises UnavailableError: nothing is left, or there is too little to train on; what to measure.
+    `searches`: candidates will be measured, so it is enough that some are only not predicted. Raises
+    UnavailableError: nothing is left, or there is too little to train on; what to measure.
     """
-    if not trained.rows:
-        raise UnavailableError("no training step was timed on the target", "tare grid")
     fitted, lacking = _trained(trained, models or MODELS)
-    name = min(fitted, key=lambda each: fitted[each].median_error)
-    chooser = _Chooser(request=request, target=target, trained=trained, work_of=work_of, predictor=fitted[name])
+    if not fitted and not searches:
+        raise UnavailableError(next(iter(lacking.values())))
+    name = min(fitted, key=lambda each: fitted[each].median_error, default=None)
+    predictor = None if name is None else fitted[name]
+    chooser = _Chooser(
+        request=request, target=target, trained=trained, work_of=work_of, predictor=predictor, lacking=lacking
+    )
     wanted = candidates(request, target)
     excluded, cases = [], []
     for candidate in wanted:
@@ -145,7 +150,7 @@ def choose(
             measurable = isinstance(error, NotPredictedError)
             excluded.append(Excluded(candidate=candidate, reason=str(error), measurable=measurable))
     ranked = chooser.ranked(cases, excluded) if cases else ()
-    if not ranked:
+    if not ranked and not (searches and any(one.measurable for one in excluded)):
         first = excluded[0]
         raise UnavailableError(
             f"no candidate of {len(wanted)} is left; the first, {first.candidate.name}: {first.reason}"
@@ -158,20 +163,28 @@ def choose(
         lacking=lacking,
         workloads=len({row.workload for row in trained.rows}),
         rows=len(trained.rows),
-        workloads_wanted=fitted[name].workloads_wanted,
+        workloads_wanted=0 if predictor is None else predictor.workloads_wanted,
     )
 
 
 def _trained(trained: Trained, models: Mapping[str, Fit]) -> tuple[dict[str, Predictor], dict[str, str]]:
+    if not trained.rows:
+        error = UnavailableError("no training step was timed on the target", "tare grid")
+        return {}, dict.fromkeys(models, str(error))
     fitted, lacking = {}, {}
     for name, fit in models.items():
         try:
             fitted[name] = train(fit, trained.rows, alpha=times.STEPS * ALPHA)
-        except UnavailableError as error:
-            lacking[name] = str(error)
-    if not fitted:
-        raise UnavailableError(next(iter(lacking.values())))
+        except UnavailableError as why:
+            lacking[name] = str(why)
     return fitted, lacking
+
+
+def unpredictable(stack: str) -> str | None:
+    """Why steps of a stack are never predicted; None where they may be."""
+    if (framework := framework_of(stack)) == DEFAULT:
+        return None
+    return f"steps of {framework} are not predicted: compare the stack in a study (`stacks: [{stack}]`)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +195,8 @@ class _Chooser:
     target: TargetRecord
     trained: Trained
     work_of: WorkOf
-    predictor: Predictor
+    predictor: Predictor | None
+    lacking: Mapping[str, str]  # models that could not be had, and why
 
     def case(self, candidate: Candidate) -> Case:
         """The step to be predicted. Raises TareError: the candidate can't be taken, and why."""
@@ -190,16 +204,24 @@ class _Chooser:
             raise UnavailableError(reason)
         for reason in self._unknowns(candidate):
             raise NotPredictedError(reason)
+        if self.predictor is None:
+            raise NotPredictedError(next(iter(self.lacking.values())))
         request, target = self.request, self.target
+        try:
+            work = self.work_of(candidate.batch)
+        except UnavailableError as error:  # which hinders no measurement
+            raise NotPredictedError(str(error)) from None
         found = Case(
             workload=describe_workload(request.workload, request.options)["title"],
             environment=candidate.env,
             stack=candidate.stack,
             batch=candidate.batch,
-            work=self.work_of(candidate.batch),
+            work=work,
             target=target.with_threads(candidate.threads),
             precision=PRECISION,
             environment_step_s=self.trained.environment_step_s[candidate.env],
+            settings=candidate.settings,
+            factor=self.trained.factors.get(candidate.settings, 1.0),
         )
         for reason in self.predictor.range.refusals(found):
             raise NotPredictedError(reason)
@@ -217,11 +239,8 @@ class _Chooser:
                 yield f"{pair[0]}={pair[1]} is a setting of {' and '.join(owners)}, not of {framework}"
             elif pair[0] in arms.NEEDS_CUDA and target.device != "cuda":
                 yield f"{pair[0]}={pair[1]} can't be had on a CPU: {arms.NEEDS_CUDA[pair[0]]}"
-        if framework != DEFAULT:
-            yield (
-                f"steps of {framework} are not predicted: compare the stack in a study "
-                f"(`stacks: [{candidate.stack}]`)"
-            )
+        if reason := unpredictable(candidate.stack):
+            yield reason
         if candidate.stack != target.stack:
             yield (
                 f"no step of {candidate.stack} was timed on the target, whose stack is {target.stack}: measure a "
@@ -233,8 +252,7 @@ class _Chooser:
             yield f"the daemon of {candidate.env} needs root, which the request rules out"
         if candidate.env in target.unavailable:
             yield f"{candidate.env} can't be had there: {target.unavailable[candidate.env]}"
-        inexact = any(factor in INEXACT for factor, _ in candidate.settings)
-        if request.loss_within is not None and (inexact or candidate.batch != request.batches[0]):
+        if request.loss_within is not None and candidate.batch != request.batches[0]:
             yield (
                 f"whether its loss is within {request.loss_within:.2%} of that of batch {request.batches[0]} is "
                 "not known: only training tells"
@@ -254,9 +272,13 @@ class _Chooser:
             known = ", ".join(map(str, target.threads))
             how = self._measured_by(f"threads={candidate.threads}")
             yield f"the target was measured with {known} threads, not with {candidate.threads}: {how}"
-        if candidate.settings:
-            arm = "=".join(candidate.settings[0])
-            yield f"no step with {arm} was timed on the target: {self._measured_by(arm)}"
+        if candidate.settings and candidate.settings not in self.trained.factors:
+            own = [f"{factor}={level}" for factor, level in candidate.settings]
+            grid = f"`tare grid --settings {own[0]}`, or " if len(own) == 1 else ""
+            yield f"no step with {' and '.join(own)} was timed on the target: {grid}{self._measured_by(own[0])}"
+        if candidate.settings and self.request.loss_within is not None:
+            limit = f"{self.request.loss_within:.2%}"
+            yield f"whether its loss is within {limit} of the default's is not known: measure it with --search"
 
     def _measured_by(self, arm: str) -> str:
         """What measures a level that no grid has; a search, in slices, on a CPU alone."""
@@ -288,12 +310,13 @@ class _Chooser:
 
     def ranked(self, cases: Sequence[tuple[Candidate, Case]], excluded: list[Excluded]) -> tuple[Ranked, ...]:
         """Those that keep to the limit of time, the fastest first; the others join `excluded`."""
-        request, told = self.request, []
+        assert self.predictor is not None  # without it there is no case
+        request, told, model = self.request, [], self.predictor.model
         predictions = self.predictor.predict([case for _, case in cases])
         for (candidate, case), prediction in zip(cases, predictions, strict=True):
             once = times.once_of(self.target.costs_in(candidate.env, imports_of(request.workload)), ALPHA)
             steps = request.steps_of(candidate.batch)
-            found = times.elapsed(prediction, once, steps, times.parts_of(self.predictor.model, case))
+            found = times.elapsed(prediction, once, steps, times.parts_of(model, case))
             if request.limit_s is not None and found.seconds > request.limit_s:
                 reason = f"it takes about {found.seconds:.4g} s, and may take {request.limit_s:.4g}"
                 excluded.append(Excluded(candidate=candidate, reason=reason))
@@ -319,6 +342,7 @@ class _Chooser:
 
     def _tied(self, one: _Row, other: _Row) -> bool:
         """Whether what two are apart lies within what is not known of it; where that can't be told, they are."""
+        assert self.predictor is not None
         margin = self.predictor.ratio_margin(one[1], other[1])
         halves = (one[2].mean_half_s, other[2].mean_half_s)
         if margin is None or halves[0] is None or halves[1] is None:

@@ -20,10 +20,12 @@ from tare.launch.conditions import ALLOCATORS
 from tare.model.studies.stacks import Stack, framework_of, load_stack
 from tare.predict.choose import Candidate, Choice, Ranked
 from tare.predict.requests import ALLOCATOR, GIB, Request
+from tare.predict.search import Searched
 from tare.worker.settings import isa
 
 IMAGE = "tare-job"  # tag of an image in Docker, Podman or Charliecloud
 BUILD, REQUIREMENTS, DOCKERFILE, DEFINITION = "build.sh", "requirements.txt", "Dockerfile", "apptainer.def"
+BUNDLE = "bundle.json"  # of an OCI bundle, without the folder of the job
 SCRIPTS: Mapping[str, str] = {"slurm": "job.sbatch", "pbs": "job.pbs", "shell": "job.sh"}
 ELAPSED, OUTPUT = "elapsed.txt", "output.txt"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -61,6 +63,7 @@ class Plan:
     row: Ranked
     folder: Path  # of the files, absolute
     processor: str  # of the target
+    searched: Searched | None = None  # the search that found it; None where it was predicted
 
     @property
     def candidate(self) -> Candidate:
@@ -80,6 +83,8 @@ class Plan:
     def predicted(self) -> str:
         """What is predicted, in words."""
         elapsed = self.row.elapsed
+        if self.searched is not None:
+            return f"{elapsed.seconds:.3g} s, by the steps that a search measured"
         if elapsed.low is None or elapsed.high is None:
             return f"{elapsed.seconds:.3g} s, without an interval"
         return f"{elapsed.seconds:.3g} s (90% interval: {elapsed.low:.3g} s to {elapsed.high:.3g} s)"
@@ -101,7 +106,7 @@ def write_files(plan: Plan) -> list[Path]:
         DOCKERFILE: dockerfile(stack),
         DEFINITION: definition(stack),
         BUILD: build_script(plan, stack),
-        **{name: script(plan, kind) for kind, name in SCRIPTS.items()},
+        **{SCRIPTS[kind]: script(plan, kind) for kind in _kinds(plan)},
     }
     for name, text in texts.items():
         write_text(plan.folder / name, text)
@@ -179,6 +184,14 @@ def build_script(plan: Plan, stack: Stack) -> str:
         "podman": [f"podman build --tag {IMAGE} ."],
         "apptainer": [f"apptainer build --force job.sif {DEFINITION}"],
         "charliecloud": [f"ch-image build --tag {IMAGE} .", f"ch-convert {IMAGE} image"],
+        "pyxis": [f"docker build --tag {IMAGE} .", f"enroot import --output job.sqsh dockerd://{IMAGE}"],
+        "slurm_oci": [
+            f"podman build --tag {IMAGE} .",
+            "mkdir -p bundle/rootfs",
+            f'podman export "$(podman create {IMAGE})" | tar --extract --directory bundle/rootfs',
+            "runc spec --rootless --bundle bundle",
+            f"mv bundle/config.json {BUNDLE}",
+        ],
     }
     return _lines(
         "#!/bin/sh",
@@ -200,6 +213,11 @@ def _start(plan: Plan, names: Sequence[str]) -> str:
     return STARTS[plan.candidate.env].format(folder=folder, engine=engine, image=IMAGE)
 
 
+# Environments whose containers Slurm itself starts: options of its srun.
+STEPS: Mapping[str, str] = {
+    "pyxis": '--container-image={folder}/job.sqsh --container-mounts="$PWD:$PWD" --container-workdir="$PWD"',
+    "slurm_oci": "--container={folder}/bundle",
+}
 # How each environment starts a command in this folder, with the variables that are exported.
 STARTS: Mapping[str, str] = {
     "host": 'env PATH={folder}/venv/bin:"$PATH"',
@@ -207,7 +225,11 @@ STARTS: Mapping[str, str] = {
     "podman": "podman {engine} {image}",
     "apptainer": 'apptainer exec --bind "$PWD" --pwd "$PWD" {folder}/job.sif',
     "charliecloud": 'ch-run --bind "$PWD:/mnt/0" --cd /mnt/0 {folder}/image --',
+    **STEPS,
 }
+# What a job of `slurm_oci` does before: its bundle has the folder of the job.
+MOUNT = '{{"destination":"'"$PWD"'","type":"bind","source":"'"$PWD"'","options":["rbind","rw"]}},'
+WITH_FOLDER = f"sed 's|\"mounts\": \\[|&{MOUNT}|' {{folder}}/{BUNDLE} > {{folder}}/bundle/config.json"
 
 
 def script(plan: Plan, kind: str) -> str:
@@ -220,23 +242,35 @@ def script(plan: Plan, kind: str) -> str:
         exports += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
         names += variables
     command = f"{_start(plan, names)} {shlex.join(plan.request.command)}"
+    before = [WITH_FOLDER.format(folder=shlex.quote(str(plan.folder)))] if candidate.env == "slurm_oci" else []
     if kind == "slurm":
         # Since Slurm 22.05 a step does not inherit the CPUs of its job.
         command = f"srun --ntasks=1 --cpus-per-task={candidate.threads} {command}"
     return _lines(
         "#!/bin/sh",
         *_asked(plan, kind),
-        f"# {candidate.name}: predicted {plan.predicted} on {plan.processor},",
-        "# without loading the data and building the model.",
+        *_about(plan),
         "set -eu",
         'cd "${SLURM_SUBMIT_DIR:-${PBS_O_WORKDIR:-$PWD}}"',
         *exports,
+        *before,
         "started=$(date +%s.%N)",
         "status=0",
         f"{command} || status=$?",
         f'echo "$started $(date +%s.%N) $status" >> {shlex.quote(str(plan.folder / ELAPSED))}',
         "exit $status",
     )
+
+
+def _about(plan: Plan) -> Iterator[str]:
+    """What is known of the candidate, as comments."""
+    told = f"# {plan.candidate.name}: predicted {plan.predicted} on {plan.processor}"
+    if plan.searched is not None:
+        yield f"{told}."
+        yield f"# {plan.searched.says}."
+    else:
+        yield f"{told},"
+        yield "# without loading the data and building the model."
 
 
 def _asked(plan: Plan, kind: str) -> Iterator[str]:
@@ -285,17 +319,23 @@ def _variables(factor: str, level: str, stack: str) -> dict[str, str]:
 
 
 def _gain(plan: Plan, factor: str) -> str:
-    """The prediction, next to that of the fastest candidate which differs in this setting alone."""
-    own = _levels(plan.candidate)
+    """Its time next to that of the fastest candidate that differs in this setting alone, predicted or measured."""
+    choice, own = plan.choice, plan.candidate
+    told, how = "predicted", "{:.3g} s predicted, {:.3g} s with {}"
+    known = {row.candidate: row.elapsed.seconds for row in choice.ranked} | {own: plan.row.elapsed.seconds}
+    if plan.searched is not None:
+        told, how = "measured", "{:.3f} of the default's time measured, {:.3f} with {}"
+        default, best = plan.searched.fresh[0], plan.searched.fresh[-1]
+        ratios = {one.name: one.ratio for one in plan.searched.tried if one.ratio is not None}
+        ratios |= {default.name: 1.0, best.name: best.ratio}
+        every = [one.candidate for one in (*choice.ranked, *choice.excluded)]
+        known = {one: ratios[one.name] for one in every if one.name in ratios}
     others = []
-    for row in plan.choice.ranked:
-        other = _levels(row.candidate)
-        if {name for name in {*own, *other} if own.get(name) != other.get(name)} == {factor}:
-            others.append((row.elapsed.seconds, other.get(factor, "the default")))
-    if not others:
-        return "no other level was predicted"
-    seconds, level = min(others)
-    return f"{plan.row.elapsed.seconds:.3g} s predicted, {seconds:.3g} s with {level}"
+    for other, value in known.items():
+        mine, levels = _levels(own), _levels(other)
+        if {name for name in {*mine, *levels} if mine.get(name) != levels.get(name)} == {factor}:
+            others.append((value, levels.get(factor, "the default")))
+    return how.format(known[own], *min(others)) if others else f"no other level was {told}"
 
 
 def _levels(candidate: Candidate) -> dict[str, str]:
@@ -315,12 +355,19 @@ def _lines(*lines: str) -> str:
 # --- submission
 
 
+def _kinds(plan: Plan) -> Sequence[str]:
+    """The schedulers that can start the environment."""
+    return ("slurm",) if plan.candidate.env in STEPS else tuple(SCRIPTS)
+
+
 def submit(plan: Plan, kind: str) -> str:
     """Give a job to its scheduler, and wait for its end but in PBS; what became of it.
 
-    Slurm is asked first whether it would take the job. Raises UnavailableError: the scheduler is not installed or
-    refuses, or the job failed.
+    Slurm is asked first whether it would take the job. Raises UserError: its containers need Slurm.
+    UnavailableError: the scheduler is not installed or refuses, or the job failed.
     """
+    if kind not in _kinds(plan):
+        raise UserError(f"Slurm starts the containers of {plan.candidate.env}: give --submit slurm")
     path, times = str(plan.folder / SCRIPTS[kind]), plan.folder / ELAPSED
     if kind == "slurm":
         _call(["sbatch", "--test-only", path], "Slurm refuses the job", ANSWER_S)
@@ -333,7 +380,7 @@ def submit(plan: Plan, kind: str) -> str:
         if not run(["sh", path], timeout_s=LONGEST_S, output_path=output).ok:
             raise UnavailableError(f"the job failed: {output} has what it said")
     else:
-        _run_in_slurm(path)
+        run_in_slurm([path])
     rows = _took(times)
     if len(rows) == before:
         raise UnavailableError(f"the job ended without a line in {times}")
@@ -344,9 +391,12 @@ def submit(plan: Plan, kind: str) -> str:
     return f"it took {rows[-1]:.3g} s, {where} the predicted interval: {plan.predicted}"
 
 
-def _run_in_slurm(path: str) -> None:
-    """Submit a job and wait for its end. Raises UnavailableError: it failed, or Slurm will never start it."""
-    job = _call(["sbatch", "--parsable", path], "Slurm refuses the job", ANSWER_S).partition(";")[0]
+def run_in_slurm(words: Sequence[str]) -> None:
+    """Submit a job, by the words of `sbatch`, and wait for its end.
+
+    Raises UnavailableError: it failed, or Slurm will never start it.
+    """
+    job = _call(["sbatch", "--parsable", *words], "Slurm refuses the job", ANSWER_S).partition(";")[0]
     while True:
         state, _, reason = _state(job).partition(" ")
         if state == "PENDING" and reason in NEVER:

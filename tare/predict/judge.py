@@ -22,6 +22,7 @@ from tare.predict.predictor import BEYOND, Prediction, train
 from tare.stats.intervals import share_interval
 
 Place = tuple[Observation, Prediction]  # where a job ran: what was measured, what was predicted
+NEAR = 0.03  # a choice that takes so much longer than the best one at most is near it
 BATCH_RANGE = 4  # a range of batches: from a power of it to the next
 # What is left out as a whole.
 GROUPINGS: Mapping[str, Callable[[Observation], Hashable]] = {
@@ -55,7 +56,9 @@ class Score:
     choices: int  # jobs with two places at least that were predicted
     mean_regret: float | None  # of choosing by the predictions: by how much longer than in the best place
     worst_regret: float | None
+    near: int  # choices that are NEAR the best one at most
     default_regret: float | None  # mean, of always taking the host with most threads
+    past_regret: float | None  # mean, of the place that was best for the other workloads
     random_regret: float | None  # mean, of a place that is drawn
 
     @property
@@ -92,7 +95,7 @@ def score(model: str, left_out: str, tried: Sequence[Tried]) -> Score:
     told = [(one.row, one.prediction) for one in tried if one.prediction is not None]
     errors = [abs(prediction.seconds / row.seconds - 1) for row, prediction in told]
     held = [p.low <= row.seconds <= p.high for row, p in told if p.low is not None and p.high is not None]
-    found, default, drawn = regrets(told), default_regrets(told), random_regrets(told)
+    found = regrets(told)
     return Score(
         model=model,
         left_out=left_out,
@@ -103,11 +106,17 @@ def score(model: str, left_out: str, tried: Sequence[Tried]) -> Score:
         covered=sum(held),
         intervals=len(held),
         choices=len(found),
-        mean_regret=float(np.mean(found)) if found else None,
+        mean_regret=_mean(found),
         worst_regret=max(found, default=None),
-        default_regret=float(np.mean(default)) if default else None,
-        random_regret=float(np.mean(drawn)) if drawn else None,
+        near=sum(one <= NEAR for one in found),
+        default_regret=_mean(default_regrets(told)),
+        past_regret=_mean(past_regrets(told)),
+        random_regret=_mean(random_regrets(told)),
     )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
 
 
 def regrets(told: Sequence[Place]) -> list[float]:
@@ -119,10 +128,30 @@ def default_regrets(told: Sequence[Place]) -> list[float]:
     """The same of the host with most threads, which nobody has to choose; of jobs that were predicted there."""
     found = []
     for places in _jobs(told):
-        own = [place for place in places if place[0].environment == HOST]
+        own = [place for place in places if place[0].environment == HOST and not place[0].settings]
         if own:
             found.append(_longer(max(own, key=lambda place: place[0].target.threads), places))
     return found
+
+
+def past_regrets(told: Sequence[Place]) -> list[float]:
+    """The same of the place with the least regret in jobs of other workloads: what has been best so far."""
+    jobs, found = _jobs(told), []
+    for places in jobs:
+        past: dict[Hashable, list[float]] = {}
+        for others in jobs:
+            if others[0][0].workload != places[0][0].workload:
+                for place in others:
+                    past.setdefault(_where(place), []).append(_longer(place, others))
+        known = [place for place in places if _where(place) in past]
+        if known:
+            best = min(known, key=lambda place: float(np.mean(past[_where(place)])))
+            found.append(_longer(best, places))
+    return found
+
+
+def _where(place: Place) -> Hashable:
+    return place[0].environment, place[0].target.threads, place[0].settings
 
 
 def random_regrets(told: Sequence[Place]) -> list[float]:
@@ -143,14 +172,35 @@ def _longer(chosen: Place, places: Sequence[Place]) -> float:
     return chosen[0].seconds / min(row.seconds for row, _ in places) - 1
 
 
-def table(rows: Sequence[Observation], models: Mapping[str, Fit] = MODELS, *, alpha: float = 0.1) -> list[Score]:
-    """Every model by every grouping with two groups at least.
+def tries(
+    rows: Sequence[Observation], models: Mapping[str, Fit] = MODELS, *, alpha: float = 0.1
+) -> dict[tuple[str, str], list[Tried]]:
+    """By grouping and model what was predicted of groups left out; of groupings with two groups at least.
 
     Raises UnavailableError: without a group there is no second workload to train on.
     """
-    return [
-        score(model, name, leave_out(fit, rows, group_of, alpha=alpha))
+    return {
+        (name, model): leave_out(fit, rows, group_of, alpha=alpha)
         for name, group_of in GROUPINGS.items()
         if len(set(map(group_of, rows))) > 1
         for model, fit in models.items()
-    ]
+    }
+
+
+def table(tried: Mapping[tuple[str, str], Sequence[Tried]]) -> list[Score]:
+    """Every model by every grouping."""
+    return [score(model, name, own) for (name, model), own in tried.items()]
+
+
+def by_group(left_out: str, model: str, tried: Sequence[Tried]) -> list[Score]:
+    """The same of each group of a grouping."""
+    groups: dict[str, list[Tried]] = {}
+    for one in sorted(tried, key=lambda one: (one.row.workload, one.row.batch)):
+        groups.setdefault(group_name(left_out, one.row), []).append(one)
+    return [score(model, name, own) for name, own in groups.items()]
+
+
+def group_name(left_out: str, row: Observation) -> str:
+    """A group as people read it."""
+    group = GROUPINGS[left_out](row)
+    return f"{BATCH_RANGE**group} to {BATCH_RANGE ** (group + 1) - 1}" if isinstance(group, int) else str(group)

@@ -39,8 +39,8 @@ def _sizes(case: Case) -> dict[str, float]:
 
 def _differ(one: Case, other: Case) -> frozenset[str]:
     """In what two steps of a job are different."""
-    told = [(row.environment, row.stack, row.batch, row.target.threads) for row in (one, other)]
-    names = ("environment", "stack", "batch", "threads")
+    told = [(row.environment, row.stack, row.batch, row.target.threads, row.settings) for row in (one, other)]
+    names = ("environment", "stack", "batch", "threads", "settings")
     return frozenset(name for name, a, b in zip(names, *told, strict=True) if a != b)
 
 
@@ -128,8 +128,9 @@ class Predictor:
                 raise UnavailableError(
                     f"{case.workload} in {case.environment} can't be predicted: {'; '.join(refusals)}"
                 )
-        means = np.log(self.model.predict(cases))
-        others = [np.log(model.predict(cases)) for model, _ in self.left_out]
+        logs = np.log([case.factor for case in cases])
+        means = np.log(self.model.predict(cases)) + logs
+        others = [np.log(model.predict(cases)) + logs for model, _ in self.left_out]
         return [self._told(float(mean), [other[at] for other in others]) for at, mean in enumerate(means)]
 
     @property
@@ -169,8 +170,11 @@ class Predictor:
 def train(fit: Fit, rows: Sequence[Observation], *, alpha: float = 0.1, beyond: float = BEYOND) -> Predictor:
     """Fit a model, with intervals at level 1 - alpha for a workload that was not trained on.
 
+    It is fitted to steps without the effect of their settings, which predictions have again.
+
     Raises UnavailableError: rows of fewer than two workloads.
     """
+    rows = [row if row.factor == 1 else row.replace(seconds=row.seconds / row.factor) for row in rows]
     workloads = sorted({row.workload for row in rows})
     if len(workloads) < 2:
         told = ", ".join(workloads) or "none"

@@ -48,6 +48,7 @@ class Request(Record):
     root: bool = True  # whether an environment may need the rights of root, as Docker's daemon does
     # share by which the loss may differ from the reference's; None for no such constraint
     loss_within: Annotated[float, Field(gt=0, lt=1)] | None = None
+    loss_steps: Annotated[int, Field(ge=2)] = 8  # after which both losses are compared
     limit_s: Positive | None = None
     command: tuple[str, ...] = ()  # what a job script runs, program and arguments
     # as a scheduler is asked for them
@@ -86,7 +87,12 @@ def read_request(path: Path, workload: str | None = None) -> tuple[Request, list
     found = read_yaml(path, "the request")
     if not isinstance(found, dict):
         raise UserError(f"{path} must hold keys and values, not {type(found).__name__}")
-    reading = Reading(str(path))
+    return read_given(found, str(path), workload)
+
+
+def read_given(found: Mapping[str, Any], where: str, workload: str | None = None) -> tuple[Request, list[str]]:
+    """A request by its keys; see `read_request`. `where`: begins messages."""
+    reading = Reading(where)
     modak = bool({"job", "optimisation", "optimization"} & set(found))
     given = _modak(found, reading) if modak else _own(found, reading)
     if workload is not None:
@@ -101,10 +107,14 @@ def read_request(path: Path, workload: str | None = None) -> tuple[Request, list
 # Keys of a request, and the field that each fills.
 OWN = (
     *("workload", "options", "batch", "epochs", "steps", "environments", "stacks", "threads", "settings"),
-    *("compile", "memory_gib", "root", "loss_within", "minutes", "command", "name", "queue", "account"),
+    *("compile", "memory_gib", "root", "loss_within", "loss_steps", "minutes", "command"),
+    *("name", "queue", "account"),
 )
 
-AS_GIVEN = ("workload", "options", "epochs", "steps", "root", "loss_within", "name", "queue", "account")
+AS_GIVEN = (
+    *("workload", "options", "epochs", "steps", "root", "loss_within", "loss_steps"),
+    *("name", "queue", "account"),
+)
 
 
 def _own(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
@@ -178,6 +188,15 @@ def _checked(given: dict[str, Any], reading: Reading) -> Request:
     given["settings"] = _settings(given.get("settings") or {}, reading)
     given = {key: value for key, value in given.items() if value is not None}
     return parse(Request, given, where, UserError)
+
+
+def setting_of(text: str) -> tuple[str, str]:
+    """Factor and level of `factor=level`. Raises UserError: there is no such setting, or it is the default."""
+    factor, _, level = text.partition("=")
+    if level in FACTORS.get(factor, ())[1:]:
+        return factor, level
+    known = [f"{name}={one}" for name, levels in FACTORS.items() for one in levels[1:]]
+    raise UserError(f"--settings {text}: no such setting: {nearest(text, known)}")
 
 
 def _settings(found: Mapping[str, Sequence[Any]], reading: Reading) -> dict[str, list[str]]:

@@ -1,15 +1,17 @@
 """Cells of a grid as rows to train on: steps that were timed, beside what they do and the target they ran on.
 
 What an environment adds to a step is the median difference of its cells from the host's of the same job and
-threads, and never less than nothing: predictions have no place for an environment that makes steps faster.
+threads, and never less than nothing: predictions have no place for an environment that makes steps faster. What a
+setting multiplies a step by is the median over networks of such ratios; of a row's own, that of the other networks.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tare.core.errors import TareError, UnavailableError
@@ -17,11 +19,13 @@ from tare.core.progress import say
 from tare.model.records.measured import GridCell
 from tare.model.registry import HOST, whole_options
 from tare.model.schema import read
-from tare.predict.cases import Observation
+from tare.predict.cases import Observation, Settings
 from tare.predict.targets import TargetRecord
 from tare.predict.work import Work, of_counts
 
 Job = tuple[str, str, int]  # workload, its options, batch
+# By settings and network, log-ratios of steps on the host with and without them.
+SettingLogs = Mapping[Settings, Mapping[str, Sequence[float]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,21 @@ class Trained:
     environment_step_s: Mapping[str, float]
     memory_bytes: Mapping[Job, int]  # the most of any of its cells
     left_out: tuple[str, ...]  # cells, each with why
+    setting_logs: SettingLogs = field(default_factory=dict)
+
+    @property
+    def factors(self) -> dict[Settings, float]:
+        """What settings multiply a step by that were timed on two networks at least."""
+        return {settings: _median(own.values()) for settings, own in self.setting_logs.items() if len(own) > 1}
+
+    def without(self, title: str) -> Trained:
+        """The same without a network, as if nobody had timed it."""
+        logs = {
+            settings: {name: values for name, values in own.items() if name != title}
+            for settings, own in self.setting_logs.items()
+        }
+        rows = tuple(row for row in self.rows if row.workload != title)
+        return replace(self, rows=rows, setting_logs=logs)
 
 
 def job_of(workload: str, options: Mapping[str, int | float], batch: int) -> Job:
@@ -60,8 +79,9 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord) -> Trained:
         else:
             own.append(cell)
     work = _work(own)
+    plain = [cell for cell in own if not cell.settings]
     seconds = {id(cell): statistics.median(cell.profiled().plain_step_s) for cell in own}
-    added = _added(own, seconds)
+    added, logs = _added(plain, seconds), _setting_logs(own, seconds)
     rows, memory = [], dict[Job, int]()
     for cell in own:
         job = job_of(cell.workload, cell.options, cell.batch)
@@ -70,6 +90,8 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord) -> Trained:
             left_out.append(f"{name_of(cell)}: no cell of its job counts a step")
         elif cell.env not in added:
             left_out.append(f"{name_of(cell)}: the host has no cell of the same job and threads")
+        elif (factor := _factor(logs, cell)) is None:
+            left_out.append(f"{name_of(cell)}: no other network was timed with and without its settings")
         elif added[cell.env] >= seconds[id(cell)]:
             left_out.append(f"{name_of(cell)}: what {cell.env} adds to steps is longer than this one")
         else:
@@ -82,6 +104,8 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord) -> Trained:
                     work=work[job],
                     target=target.with_threads(cell.threads),
                     environment_step_s=added[cell.env],
+                    settings=_settings_of(cell),
+                    factor=factor,
                     seconds=seconds[id(cell)],
                 )
             )
@@ -91,12 +115,14 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord) -> Trained:
         environment_step_s=added,
         memory_bytes=memory,
         left_out=tuple(left_out),
+        setting_logs=logs,
     )
 
 
 def name_of(cell: GridCell) -> str:
     """A cell as messages name it."""
-    return f"{cell.title}, batch {cell.batch}, {cell.threads} threads, {cell.env}"
+    own = [f"{factor}={level}" for factor, level in _settings_of(cell)]
+    return ", ".join([cell.title, f"batch {cell.batch}", f"{cell.threads} threads", cell.env, *own])
 
 
 def _unfit(cell: GridCell, target: TargetRecord) -> str | None:
@@ -122,13 +148,41 @@ def _work(cells: Sequence[GridCell]) -> dict[Job, Work]:
     return found
 
 
-def _added(cells: Sequence[GridCell], seconds: Mapping[int, float]) -> dict[str, float]:
-    def key(cell: GridCell) -> tuple[Job, int]:
-        return job_of(cell.workload, cell.options, cell.batch), cell.threads
+def _key(cell: GridCell) -> tuple[Job, int]:
+    return job_of(cell.workload, cell.options, cell.batch), cell.threads
 
-    host = {key(cell): seconds[id(cell)] for cell in cells if cell.env == HOST}
+
+def _settings_of(cell: GridCell) -> Settings:
+    return tuple(sorted(cell.settings.items()))
+
+
+def _setting_logs(cells: Sequence[GridCell], seconds: Mapping[int, float]) -> SettingLogs:
+    host = [cell for cell in cells if cell.env == HOST]
+    without = {_key(cell): seconds[id(cell)] for cell in host if not cell.settings}
+    found: dict[Settings, dict[str, list[float]]] = {}
+    for cell in host:
+        if cell.settings and _key(cell) in without:
+            ratio = seconds[id(cell)] / without[_key(cell)]
+            found.setdefault(_settings_of(cell), {}).setdefault(cell.title, []).append(math.log(ratio))
+    return found
+
+
+def _factor(logs: SettingLogs, cell: GridCell) -> float | None:
+    """What the settings of a cell multiply steps of the other networks by; None where there are none."""
+    if not cell.settings:
+        return 1.0
+    others = [own for title, own in logs.get(_settings_of(cell), {}).items() if title != cell.title]
+    return _median(others) if others else None
+
+
+def _median(by_network: Iterable[Sequence[float]]) -> float:
+    return math.exp(statistics.median(map(statistics.median, by_network)))
+
+
+def _added(cells: Sequence[GridCell], seconds: Mapping[int, float]) -> dict[str, float]:
+    host = {_key(cell): seconds[id(cell)] for cell in cells if cell.env == HOST}
     pairs: dict[str, list[float]] = {}
     for cell in cells:
-        if cell.env != HOST and key(cell) in host:
-            pairs.setdefault(cell.env, []).append(seconds[id(cell)] - host[key(cell)])
+        if cell.env != HOST and _key(cell) in host:
+            pairs.setdefault(cell.env, []).append(seconds[id(cell)] - host[_key(cell)])
     return {HOST: 0.0, **{env: max(0.0, statistics.median(values)) for env, values in pairs.items()}}

@@ -3,12 +3,14 @@
 The model is the prior. The candidates that it predicts to be fastest are measured first, and its predictions are
 the first trials that Optuna's sampler learns from. What can't be predicted, such as a setting that was never timed,
 is searched all the same. A trial is one candidate next to the default. The best of many noisy trials looks better
-than it is, so the answer rests on fresh rounds of the best one alone. Each later look has a smaller share of alpha.
+than it is, so the answer rests on fresh rounds of the best one, next to the default and the model's first choice.
+Each later look has a smaller share of alpha.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,15 +29,16 @@ from tare.model.registry import environments
 from tare.model.roles import CONTROL
 from tare.model.schema import Natural, Positive, Record, parse
 from tare.model.studies.stacks import framework_of
-from tare.predict.checked import ALPHA, Checked, compare, default_of, wanted_of
+from tare.predict.checked import ALPHA, Checked, compare, default_of, loss_refusal, wanted_of
 from tare.predict.choose import Candidate, Choice, candidates
 from tare.predict.requests import FACTORS, Request
 from tare.predict.targets import TargetRecord
 
-FRESH = 0.3  # of the minutes: rounds of the best candidate alone
+FRESH = 0.3  # of the minutes: rounds of the best candidate
 FIRST = 3  # candidates that are measured first, by their predictions
 PROPOSALS = 5  # in a row that are nothing new, before the first of those that are left is taken
 MOST_FAILED = 2  # measurements in a row that did not come about
+WITH_FIRST = 3  # intervals of fresh rounds: the control, the best candidate to the default and to the first choice
 RECORD, PREDICTED, LOOKS = "record", "predicted", "looks"
 NOT_SEARCHED = ("command", "name", "queue", "account")  # parts of a request that no trial depends on
 Outcome = Literal["better", "nothing better", "not concluded"]
@@ -77,6 +80,8 @@ class Searched(Record):
     level: float  # of their intervals together
     minutes: float  # that this call had
     at: str  # when it ended
+    first: str | None = None  # the candidate that is predicted to be fastest; None without predictions
+    over_first: Checked | None = None  # the best candidate next to that one in the fresh rounds, if both are there
 
 
 def key_of(request: Request, target: TargetRecord, study: Mapping[str, Any]) -> str:
@@ -165,8 +170,20 @@ class _Search:
 
     @property
     def longest_s(self) -> float:
-        """What a trial, and as many fresh rounds, are expected to take: as long as the longest so far."""
+        """What a trial is expected to take: as long as the longest so far."""
         return max((one.seconds for one in self.trials.values()), default=0.0)
+
+    @property
+    def fresh_s(self) -> float:
+        """What as many fresh rounds are expected to take, which have the model's first choice too."""
+        return self.longest_s * (1 if self.first is None else 4 / 3)
+
+    @property
+    def first(self) -> Candidate | None:
+        """The candidate that is predicted to be fastest, if that is not the default, and did not fail."""
+        predicted = self.choice.ranked[0].candidate if self.choice.ranked else self.default
+        trial = self.trials.get(predicted.name)
+        return None if predicted == self.default or (trial is not None and trial.reason) else predicted
 
     # --- the storage
 
@@ -247,7 +264,7 @@ class _Search:
         in_a_row = 0
         while self.left:
             needs = self.longest_s
-            until = ends - max(FRESH * seconds, needs)
+            until = ends - max(FRESH * seconds, self.fresh_s)
             if self.clock() + needs > until:
                 return
             trial, candidate = self._asked()
@@ -266,19 +283,28 @@ class _Search:
             left = time_left(max(0.0, until - self.clock()))
             self.tell(f"search: {len(self.trials)} of {len(self.space)}, {candidate.name}: {told}; {left}")
 
-    def _wanted(self, candidate: Candidate) -> dict[str, Wanted]:
-        rows = {row.candidate: row for row in self.choice.ranked}
-        plain = replace(candidate, settings=())
-        both = {self.default: rows.get(self.default), candidate: rows.get(candidate) or rows.get(plain)}
-        return {one.name: wanted_of(self.request, one, row) for one, row in both.items()}
+    def _wanted(self, *wanted: Candidate) -> dict[str, Wanted]:
+        """The default and others; steps that are not predicted are expected to take what the default's took."""
+        step_s = {row.candidate: row.step_s for row in self.choice.ranked}
+        name, batch = self.default.name, self.default.batch
+        known = [one[name].step_s for trial in self.trials.values() for one in trial.rounds if name in one]
+        like_default = statistics.median(known) / batch if known else None
+
+        def expected_s(one: Candidate) -> float | None:
+            told = step_s.get(one) or step_s.get(replace(one, settings=()))
+            return told or (like_default and like_default * one.batch)
+
+        return {one.name: wanted_of(self.request, one, expected_s(one)) for one in (self.default, *wanted)}
 
     def _measured(self, candidate: Candidate, number: int) -> Trial:
         began = self.clock()
         rounds, reasons = self.measure(self._wanted(candidate), 0.0, f"search/{number}")
-        reason = reasons.get(candidate.name)
+        seconds, reason = max(1e-3, self.clock() - began), reasons.get(candidate.name)
+        if reason is None:
+            reason = loss_refusal(self.request, self._compared(candidate.name, rounds)[-1])
         return Trial(
             name=candidate.name,
-            seconds=max(1e-3, self.clock() - began),
+            seconds=seconds,
             rounds=() if reason else tuple(rounds),
             reason=reason,
         )
@@ -304,12 +330,28 @@ class _Search:
         self.tell(f"search: {candidate.name} was not measured: {reason}")
 
     def _row(self, trial: Trial) -> Checked:
-        return self._compared(trial.name, trial.rounds, ALPHA)[-1]
+        return self._compared(trial.name, trial.rounds)[-1]
 
-    def _compared(self, name: str, rounds: Sequence[Mapping[str, Times]], alpha: float) -> list[Checked]:
+    def _compared(
+        self, name: str, rounds: Sequence[Mapping[str, Times]], alpha: float = ALPHA, intervals: int | None = None
+    ) -> list[Checked]:
         """The default, the control and a candidate, by the time of whole jobs, which is not predicted."""
         wanted, no_predictions = self._wanted(self.space[name]), replace(self.choice, ranked=())
-        return compare(self.request, no_predictions, wanted, rounds, time_of=Times.whole_s, alpha=alpha)
+        return compare(
+            self.request, no_predictions, wanted, rounds, time_of=Times.whole_s, alpha=alpha, intervals=intervals
+        )
+
+    def _over_first(self, best: str, rounds: Sequence[Mapping[str, Times]], alpha: float) -> Checked:
+        """A candidate next to the model's first choice, which has no control of its own."""
+        assert self.first is not None
+        first, both = self.first.name, self._wanted(self.first, self.space[best])
+        del both[self.default.name]
+        pairs = [{first: one[first], CONTROL: one[first], best: one[best]} for one in rounds]
+        no_predictions = replace(self.choice, ranked=())
+        found = compare(
+            self.request, no_predictions, both, pairs, time_of=Times.whole_s, alpha=alpha, intervals=WITH_FIRST
+        )
+        return found[-1]
 
     # --- the answer
 
@@ -319,25 +361,33 @@ class _Search:
         best = tried[0].name if tried and tried[0].ratio is not None else None
         looks = int(self.study.user_attrs.get(LOOKS, 0))
         fresh: list[Checked] = []
+        over_first: Checked | None = None
         if best is None:
             first = f": {tried[0].name}: {tried[0].reason}" if tried else ""
             outcome, says = _not_concluded(f"no candidate could be measured{first}")
-        elif self.clock() + self.longest_s > ends:
+        elif self.clock() + self.fresh_s > ends:
             outcome, says = _not_concluded(
                 f"no time was left for fresh rounds of the best candidate, {best}, which take about "
-                f"{duration(self.longest_s)}; what was measured is kept: search again with more --minutes"
+                f"{duration(self.fresh_s)}; what was measured is kept: search again with more --minutes"
             )
         else:
             looks += 1
             self.study.set_user_attr(LOOKS, looks)
             self.tell(f"search: fresh rounds of the best candidate, {best}")
             alpha, left = ALPHA * share_of(looks), (ends - self.clock()) / 60
-            rounds, reasons = self.measure(self._wanted(self.space[best]), left, f"fresh/{looks}")
-            if best in reasons:
-                outcome, says = _not_concluded(f"in the fresh rounds, {best} failed: {reasons[best]}")
+            others = [] if self.first is None or self.first.name == best else [self.first]
+            rounds, reasons = self.measure(self._wanted(self.space[best], *others), left, f"fresh/{looks}")
+            reason = reasons.get(best)
+            if reason is None:
+                beside = [one.name for one in others if one.name not in reasons]
+                fresh = self._compared(best, rounds, alpha, WITH_FIRST if beside else None)
+                over_first = self._over_first(best, rounds, alpha) if beside else None
+                reason = loss_refusal(self.request, fresh[-1])
+            if reason is not None:
+                outcome, says = _not_concluded(f"in the fresh rounds, {best} failed: {reason}")
             else:
-                fresh = self._compared(best, rounds, alpha)
                 outcome, says = _outcome(fresh, alpha)
+                says += self._of_first(best, over_first)
         return Searched(
             outcome=outcome,
             says=says,
@@ -350,7 +400,23 @@ class _Search:
             level=1 - ALPHA * share_of(max(1, looks)),
             minutes=minutes,
             at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            first=self.choice.ranked[0].candidate.name if self.choice.ranked else None,
+            over_first=over_first,
         )
+
+    def _of_first(self, best: str, over_first: Checked | None) -> str:
+        """What the fresh rounds say of the candidate that is predicted to be fastest."""
+        if not self.choice.ranked:
+            return ""
+        first = self.choice.ranked[0].candidate
+        if first.name == best:
+            return "; it is the model's first choice"
+        if first == self.default:
+            return "; the default is the model's first choice"
+        if over_first is None:
+            return f"; the model's first choice, {first.name}, failed"
+        ends = f"{over_first.low:.3f} to {over_first.high:.3f}"
+        return f"; ratio {over_first.ratio:.3f} ({ends}) to the model's first choice, {first.name}"
 
     def _tried(self) -> Iterator[Tried]:
         predicted = {row.candidate.name: row.elapsed.seconds for row in self.choice.ranked}

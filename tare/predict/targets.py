@@ -35,6 +35,7 @@ class TargetRecord(FileRecord):
     machine: MachineName
     processor: str
     device: Device
+    partition: str | None = None  # of Slurm, one node of which it is; None for the machine that measured
     stack: str  # with which it was measured
     cpus: AtLeastOne  # that a launch may use
     memory_bytes: int | None
@@ -88,14 +89,14 @@ def composed(ceilings: Mapping[int, CeilingsRecord], costs: Sequence[StartCosts]
 
 
 def read_target(path: Path, processor: str) -> TargetRecord:
-    """The target in a file, for whoever has this processor.
+    """The target in a file, for whoever has this processor, or sends jobs to its partition.
 
     Raises UserError: there is no such file, or it is of another processor. IntegrityError: it is no target.
     """
     if not path.exists():
         raise UserError(f"there is no target {path}: {REMEASURE}")
     found = read(TargetRecord, path)
-    if found.processor != processor:
+    if found.processor != processor and found.partition is None:
         raise UserError(f"{path} was measured on {found.processor}, and this machine has {processor}: {REMEASURE}")
     return found
 

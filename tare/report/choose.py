@@ -40,7 +40,7 @@ def _shown(answer: Answer) -> SimpleNamespace:
     return SimpleNamespace(
         title=workload_title(answer.request.workload),
         facts=_facts(answer),
-        ranking=_ranking(choice.ranked),
+        ranking=_ranking(choice.ranked) if choice.ranked else None,
         measured=_measured(measured) if measured else None,
         not_measured=[f"Not measured: {name}: {why}." for name, why in reasons.items()],
         search=_search_lines(searched) if searched else [],
@@ -55,12 +55,19 @@ def _facts(answer: Answer) -> list[str]:
     """The request, the target, and what the prediction rests on."""
     choice = answer.choice
     errors = ", ".join(f"{name} {percent(error)}" for name, error in choice.errors.items())
-    found = [
-        f"Request: {_request(answer.request)}.",
-        f"Target: {answer.processor} ({answer.machine}) with the stack {answer.stack}. Asked {answer.at}.",
+    predicted = [
         f"Predicted by the model {choice.model}, trained on {choice.rows} steps of {choice.workloads} networks. "
         f"Median error on networks that were left out: {errors}.",
         *(f"Model {name} is unavailable: {why}." for name, why in choice.lacking.items()),
+    ]
+    if choice.model is None:
+        predicted = [f"Nothing is predicted: {next(iter(choice.lacking.values()))}."]
+    if answer.held_out:
+        predicted.append("The job's own network was left out of the training.")
+    found = [
+        f"Request: {_request(answer.request)}.",
+        f"Target: {answer.processor} ({answer.machine}) with the stack {answer.stack}. Asked {answer.at}.",
+        *predicted,
         *(f"Ignored in the request: {note}." for note in answer.notes),
     ]
     if choice.workloads_wanted:
@@ -140,10 +147,12 @@ def _search_lines(searched: Searched) -> list[str]:
 
 def _fresh(searched: Searched) -> Table:
     look = f" Fresh rounds ran {searched.looks} times, so the level is higher." if searched.looks > 1 else ""
+    beside = f"{searched.best}, next to the model's first choice, {searched.first}"
+    rows = [*searched.fresh, *([searched.over_first] if searched.over_first else [])]
     return Table.of(
-        searched.fresh,
+        rows,
         {
-            "candidate": lambda row: _title(row.name),
+            "candidate": lambda row: beside if row is searched.over_first else _title(row.name),
             "whole job": lambda row: seconds(row.measured_s),
             "ratio": lambda row: f"{row.ratio:.3f}",
             f"longer or shorter ({searched.level:.0%})": lambda row: (

@@ -13,9 +13,11 @@ import pandas as pd
 from tare.literature.answers import NOTHING, OPEN, OTHER, divided, is_as_claimed, rest_of
 from tare.literature.finding import amount, listed, words
 from tare.literature.published import Published
-from tare.literature.published_file import Plot
+from tare.literature.published_file import Asked, Plot
 from tare.literature.vocabulary import BAR, LINE, ROOFLINE, TIMELINE
 from tare.model.tables import HERE, SAYS, SETTLED_HERE
+from tare.predict.choose import unpredictable
+from tare.predict.requests import read_given
 from tare.report import answer
 from tare.report.evidence import Evidence
 from tare.report.figures.paper import paper_words
@@ -23,6 +25,7 @@ from tare.report.figures.paper_rows import Given, file_name, theirs
 from tare.report.rows import having
 from tare.report.words.labels import env_title, titles_in, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Table, field
+from tare.report.words.quantities import seconds
 from tare.report.words.wording import missing, sentence_case
 
 # Checks that a reader wants to see below the figure that they are about.
@@ -147,6 +150,38 @@ def _judged(row: dict[str, Any]) -> SimpleNamespace:
     told |= {"reason": None if missing(row["reason"]) else row["reason"]}
     told |= {"matches": "" if row["evidence"] == NOTHING else matches(row["match"])}
     return SimpleNamespace(**{**row, **told})
+
+
+def requests(evidence: Evidence, published: Published) -> list[list[str]]:
+    """What its optimiser is asked, and what that gives here: as it is read, predicted and measured."""
+    claims = own(evidence.claims, published.paper)
+    return [
+        [*_read_here(evidence, asked, workload), *(f"Measured: {readable(one)}" for one in judged["evidence"])]
+        for asked in published.requests
+        for workload, claim in asked.claims.items()
+        if workload in evidence.networks and len(judged := having(claims, claim=claim, workload=workload))
+    ]
+
+
+def _read_here(evidence: Evidence, asked: Asked, workload: str) -> list[str]:
+    request, notes = read_given(asked.request, asked.where, workload)
+    settings = [f"{factor}={level}" for factor, levels in request.settings.items() for level in levels]
+    never = filter(None, map(unpredictable, request.stacks or ()))
+    answers = [
+        one
+        for one in evidence.answers
+        if one.request.workload == workload and one.request.stacks == request.stacks and one.choice.ranked
+    ]
+    predicted = [
+        f"{one.choice.ranked[0].candidate.name} is first, {seconds(one.choice.ranked[0].elapsed.seconds)}"
+        for one in answers
+    ]
+    return [
+        f"{sentence_case(asked.where)}: {asked.statement}",
+        f"Read here for {workload_title(workload)}: {listed([*(request.stacks or ()), *settings])}.",
+        *(f"Ignored: {note}." for note in notes),
+        *(f"Predicted: {one}." for one in predicted or [f"nothing; {next(never, 'tare optimise was not asked')}"]),
+    ]
 
 
 def more_time_lines(evidence: Evidence, paper: str) -> list[str]:

@@ -103,6 +103,7 @@ def _paper_section(study: published.Published) -> Section:
             "tables": paper.tables_apart(evidence, study),
             "more": paper.more_time_lines(evidence, study.paper),
             "names": paper.names(study),
+            "requests": paper.requests(evidence, study),
         }
 
     about = ("paper", f"The paper {study.paper}", f"paper-{study.paper}", f"“{study.title}”")
@@ -193,6 +194,7 @@ PAPER = (
             card("{it.statement}",
                 words("{it.figures}", "cites"),
                 each(at("alike"), template("claim.html.j2", lambda one: one))))),
+    each(where("requests"), title("What its optimiser is asked"), each(at("requests"), lines(list))),
     title("What more time would settle"),
     lines(at("more")),
     title("Its figures"),

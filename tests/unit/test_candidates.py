@@ -3,6 +3,7 @@
 import contextlib
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,6 +81,17 @@ def test_ratios_are_to_the_mean_of_both_references_and_hold_the_truth():
     assert found[larger].error == pytest.approx(9.0 / 10.1 - 1, abs=0.01)
     missing = [{name: row for name, row in one.items() if name != docker} for one in rounds[:2]] + rounds[2:]
     assert docker not in {row.name for row in checked.compare(REQUEST, choice_of(*rows), wanted, missing)}
+    limited = REQUEST.replace(loss_within=0.002, loss_steps=50)
+    wanted = checked.to_measure(limited, choice_of(*rows), Target, 2)
+    assert all((one.steps, one.loss_steps) == (50, 50) for one in wanted.values())
+    off = {default: 1.0, CONTROL: 1.0, docker: 0.999, larger: 0.99}
+    lossy = [{name: replace(row, loss=off[name]) for name, row in one.items()} for one in rounds]
+    both = checked.compare(limited, choice_of(*rows), wanted, lossy)
+    told = {row.name: checked.loss_refusal(limited, row) for row in both}
+    assert told == dict.fromkeys((default, CONTROL, docker)) | {
+        larger: "its loss after 50 steps is 1.00% from the default's, and may be 0.20% from it"
+    }
+    assert checked.loss_refusal(REQUEST, found[larger]) is None
     with pytest.raises(UnavailableError, match="1 rounds have no interval: give it more --minutes"):
         checked.compare(REQUEST, choice_of(*rows), wanted, rounds[:1])
 
@@ -93,6 +105,9 @@ def test_what_a_launch_took_is_start_imports_steps_and_rest():
     after = (mark_ns(launch, "last") - launch.clock.offset_ns - ends[-1]) / 1e9
     whole = found.elapsed_s(len(ends) - 1) + found.rest_s + after
     assert whole == pytest.approx((end_ns - spawn_ns) / 1e9) and found.elapsed_s(0) < real_s(launch)
+    losses = launch.seen_inside().results["losses"]
+    assert candidates.times_of(launch, 2).loss == losses[1] and found.loss is None
+    assert candidates.times_of(launch, len(losses) + 1).loss is None
     short = trained(random.Random(1), 1)
     with pytest.raises(UnavailableError, match="one step alone"):
         candidates.times_of(short)

@@ -1,6 +1,7 @@
 """`tare optimise --write` and `--submit`: recipes and job scripts of a chosen candidate."""
 
 import dataclasses
+import json
 import shlex
 import subprocess
 
@@ -10,17 +11,22 @@ from job_plans import COMMAND, plan, ranked, with_venv
 from tare.core.errors import UnavailableError, UserError
 from tare.model.studies.stacks import load_stack, read_lock
 from tare.predict import jobs
+from tare.predict.checked import Checked
+from tare.predict.choose import Excluded
 from tare.predict.requests import FACTORS
+from tare.predict.search import Searched, Tried
 
 
 @pytest.mark.parametrize("env", jobs.STARTS)
 def test_every_script_is_read_by_a_shell_and_starts_the_command_in_its_environment(tmp_path, env):
     made = plan(tmp_path, ranked(10.0, env))
     paths = jobs.write_files(made)
+    of_others = () if env in jobs.STEPS else ("job.sh", "job.pbs")
     assert {path.name for path in paths} == {
-        *("Dockerfile", "apptainer.def", "build.sh", "requirements.txt", "job.sh", "job.sbatch", "job.pbs"),
+        *("Dockerfile", "apptainer.def", "build.sh", "requirements.txt", "job.sbatch", *of_others),
     }
-    program = {"host": "env", "charliecloud": "ch-run"}.get(env, env)
+    programs = {"host": "env", "charliecloud": "ch-run", "pyxis": "srun", "slurm_oci": "srun"}
+    program = programs.get(env, env)
     for path in paths:
         if path.name.startswith(("job", "build")):
             subprocess.run(["sh", "-n", path], check=True)
@@ -31,7 +37,56 @@ def test_every_script_is_read_by_a_shell_and_starts_the_command_in_its_environme
             assert (words[0] == "srun") == (path.name == "job.sbatch")
             if env in ("docker", "podman"):
                 assert {words[place + 1] for place, word in enumerate(words) if word == "--env"} == {*jobs.THREADS}
-    assert program in (made.folder / "build.sh").read_text() or env in ("host", "charliecloud")
+    assert program in (made.folder / "build.sh").read_text() or env in programs
+
+
+def test_slurm_starts_its_own_containers_with_the_folder_of_the_job(tmp_path):
+    made = plan(tmp_path, ranked(10.0, "pyxis"))
+    text = jobs.script(made, "slurm")
+    assert f"--container-image='{made.folder}'/job.sqsh --container-mounts=\"$PWD:$PWD\"" in text
+    with pytest.raises(UserError, match="Slurm starts the containers of pyxis: give --submit slurm"):
+        jobs.submit(made, "shell")
+    made = plan(tmp_path, ranked(10.0, "slurm_oci"))
+    jobs.write_files(made)
+    (made.folder / "bundle").mkdir()
+    (made.folder / jobs.BUNDLE).write_text('{"mounts": [{"destination":"/proc"}]}')
+    (tmp_path / "srun").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "srun").chmod(0o755)
+    paths = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_SUBMIT_DIR": str(tmp_path)}
+    said = subprocess.run(["sh", made.folder / "job.sbatch"], env=paths, check=True, capture_output=True, text=True)
+    assert f"--container={made.folder}/bundle" in said.stdout
+    mounts = json.loads((made.folder / "bundle/config.json").read_text())["mounts"]
+    own = {"destination": str(tmp_path), "type": "bind", "source": str(tmp_path), "options": ["rbind", "rw"]}
+    assert mounts == [own, {"destination": "/proc"}]
+
+
+def test_what_a_search_found_says_what_it_measured_and_what_each_setting_gains(tmp_path):
+    layout = (("layout", "channels-last"),)
+    best, plain = ranked(9.0, half=None, settings=layout), ranked(10.0)
+    single = ranked(16.0, threads=1, settings=layout)
+    tried = [
+        Tried(name=row.candidate.name, predicted_s=None, ratio=ratio, reason=None)
+        for row, ratio in ((best, 0.88), (single, 1.6))
+    ]
+    fresh = [
+        Checked(
+            name=row.candidate.name, predicted=None, measured_s=row.elapsed.seconds, rest_s=0.0, ratio=ratio,
+            low=ratio, high=ratio, rounds=6,
+        )  # fmt: skip
+        for row, ratio in ((plain, 1.0), (best, 0.9))
+    ]
+    searched = Searched(
+        outcome="better", says="faster: ratio 0.900", best=best.candidate.name, space=3, left=1, tried=tuple(tried),
+        fresh=tuple(fresh), looks=1, level=0.95, minutes=9.0, at="now",
+    )  # fmt: skip
+    made = dataclasses.replace(plan(tmp_path, plain, [single]), row=best, searched=searched)
+    excluded = (Excluded(candidate=best.candidate, reason="never timed", measurable=True),)
+    made = dataclasses.replace(made, choice=dataclasses.replace(made.choice, excluded=excluded))
+    text = jobs.script(made, "shell")
+    assert "predicted 9 s, by the steps that a search measured on P.\n# faster: ratio 0.900.\n" in text
+    assert "# 2 threads: 0.900 of the default's time measured, 1.600 with 1.\n" in text
+    gains = "0.900 of the default's time measured, 1.000 with the default"
+    assert f"# layout=channels-last: {gains}. The program has to set it" in text
 
 
 def test_the_locked_packages_of_the_stack_are_installed(tmp_path):

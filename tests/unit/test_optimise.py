@@ -5,6 +5,9 @@ import importlib
 import json
 import math
 import random
+import re
+import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import builders
@@ -17,6 +20,7 @@ from test_benchmarks import load
 
 from tare.cli.main import main
 from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.files import read_json
 from tare.experiments import alone, candidates, grid, targets
 from tare.machine import facts as machine_facts
 from tare.model import closure
@@ -393,9 +397,10 @@ def test_a_target_that_was_interrupted_goes_on_and_parts_of_another_study_are_no
         targets.measure_parts(*arguments)
     before = list(made)
     found = targets.measure_parts(*arguments)
-    trained = load_checked("config/smoke.yaml").workloads
+    trained = list(targets._imports(load_checked("config/smoke.yaml")).values())
     assert made[: len(before)] == before and set(made[len(before) :]) <= set(trained)
     assert set(found.ceilings) == {1, 2} and found.unavailable == {"vm": "no kvm"}
+    assert {imports_of(name) for name, _, _ in grid.JOBS} <= {one.imports for one in found.costs}
     assert {(one.env, one.imports) for one in found.costs} == {
         (env, imports_of(workload)) for env in ("host", "docker") for workload in trained
     }
@@ -424,6 +429,17 @@ def test_the_grid_begins_with_every_job_everywhere_and_has_about_two_hundred_cel
     assert len(networks) >= 11  # intervals at 91% have ends from eleven on, one of them left out
     counted = {one.job for one in found if one.counts}
     assert counted == {one.job for one in found} and all(one.env == "host" for one in found if one.counts)
+    settings = [("layout", "channels-last"), ("allocator", "huge")]
+    more = grid.cells(["host", "docker"], [1, 2], settings)
+    assert [(one.env, one.setting) for one in more[:4]] == [
+        *(("host", None), ("docker", None), ("host", settings[0]), ("host", settings[1])),
+    ]
+    assert len({one.name for one in more}) == len(more) and not any(one.counts for one in more if one.setting)
+    study = load_checked("config/smoke.yaml").replace(device="cpu")
+    found = [grid._conditions(one, study) for one in more[2:4]]
+    assert [(one.allocator, one.settings.get("layout")) for one in found] == [
+        *(("default", "channels-last"), ("huge", None)),
+    ]
     for one in found:
         least = describe_workload(one.workload, one.options).get("least_batch", 1)
         assert whole_options(one.workload, one.options) is not None and one.batch >= least
@@ -625,7 +641,8 @@ def test_what_lies_within_what_predictions_are_off_by_is_a_tie():
         (
             {"settings": {"layout": ("channels-last",)}},
             "layout",
-            "no step with layout=channels-last was timed on the target: measure it with --search, or compare it",
+            "no step with layout=channels-last was timed on the target: `tare grid --settings "
+            "layout=channels-last`, or measure it with --search, or compare it",
         ),
         ({"settings": {"compile": ("xla",)}}, "xla", "compile=xla is a setting of tensorflow, not of torch"),
         ({"settings": {"graph": ("capture",)}}, "capture", "graph=capture can't be had on a CPU: graphs are"),
@@ -658,7 +675,55 @@ def test_what_is_only_not_predicted_may_be_measured():
     assert not any("docker" in name or "xla" in name for name in may)
     held = chosen({"loss_within": 0.002, "settings": {"layout": ("channels-last",), "amp": ("bf16",)}})
     may = {one.candidate.settings for one in held.excluded if one.measurable}
-    assert may == {(("layout", "channels-last"),)}, "fewer digits change the loss"
+    layout, amp = ("layout", "channels-last"), ("amp", "bf16")
+    assert may == {(layout,), (amp,), (amp, layout)}, "their loss is measured, too"
+
+
+def with_layout(cells, factor=0.8, noise=0.02):
+    """Cells, and one with channels-last of each network's host cells at two threads."""
+    generator, found = np.random.default_rng(9), list(cells)
+    for one in cells:
+        if (one.env, one.threads, one.batch) == ("host", 2, 64):
+            seconds = one.profiled().plain_step_s[1] * factor * math.exp(generator.normal(0, noise))
+            options = dict(one.options)
+            own = cell(one.workload, "host", 2, 64, seconds, options=options, settings={"layout": "channels-last"})
+            found.append(own)
+    return found
+
+
+def test_a_setting_that_was_timed_on_other_networks_is_predicted():
+    settings = {"layout": ("channels-last",), "amp": ("bf16",)}
+    given = {"environments": ("host",), "threads": (2,), "settings": settings, "steps": 1000}
+    found = chosen(given, cells=with_layout(grid_cells(noise=0.02)))
+    first, second = found.ranked
+    assert first.candidate.settings == (("layout", "channels-last"),) and second.candidate.settings == ()
+    assert first.step_s / second.step_s == pytest.approx(0.8, rel=0.02) and not first.tied
+    assert first.elapsed.low < first.elapsed.seconds < first.elapsed.high
+    told = {one.candidate.settings: one.reason for one in found.excluded}
+    assert "amp=bf16 was timed on the target: `tare grid --settings amp=bf16`, or" in told[("amp", "bf16"),]
+    both = told[("amp", "bf16"), ("layout", "channels-last")]
+    assert both.startswith("no step with amp=bf16 and layout=channels-last was timed on the target: measure it")
+    limited = chosen(given | {"loss_within": 0.002}, cells=with_layout(grid_cells()))
+    assert [row.candidate.settings for row in limited.ranked] == [()]
+    (reason,) = (one.reason for one in limited.excluded if one.candidate.settings == (("layout", "channels-last"),))
+    assert "whether its loss is within 0.20% of the default's is not known" in reason
+
+
+def test_what_a_setting_multiplies_a_row_by_is_told_by_other_networks():
+    cells = with_layout(grid_cells(), noise=0.0)
+    odd = [one for one in cells if one.settings and one.workload == "mnist_cnn"]
+    cells = [one for one in cells if one not in odd] + [
+        cell(seconds=odd[0].profiled().plain_step_s[1] * 2, settings=odd[0].settings)
+    ]
+    trained = rows.trained_on(cells, record())
+    own = {row.workload: row for row in trained.rows if row.settings}
+    assert own["CNN on MNIST"].factor == pytest.approx(0.8) and len(own) == len(NETWORKS)
+    assert trained.factors == {(("layout", "channels-last"),): pytest.approx(0.8)}
+    few = rows.trained_on([one for one in cells if not one.settings or one.workload == "mnist_cnn"], record())
+    assert few.factors == {}
+    assert few.left_out[0].endswith("last: no other network was timed with and without its settings")
+    assert trained.without("AlexNet").setting_logs.keys() == trained.setting_logs.keys()
+    assert "AlexNet" not in next(iter(trained.without("AlexNet").setting_logs.values()))
 
 
 def test_memory_and_time_are_limits():
@@ -678,7 +743,7 @@ def test_memory_and_time_are_limits():
 def test_a_batch_between_measured_ones_has_the_memory_of_the_line_through_them():
     own = choose._Chooser(
         request=requests.Request(workload="mnist_cnn", batches=(64,)),
-        **{"target": record(), "work_of": None, "predictor": None},
+        **{"target": record(), "work_of": None, "predictor": None, "lacking": {}},
         trained=rows.Trained(rows=(), work={}, environment_step_s={}, left_out=(), memory_bytes={
             rows.job_of("mnist_cnn", {}, batch): taken for batch, taken in ((32, 100), (64, 200), (256, 800))
         }),
@@ -817,6 +882,44 @@ def test_a_search_is_told_kept_and_goes_on(measured, rounds, capsys, tmp_path):
     assert asked.count(best) == 1, "it is not tried again"
 
 
+def test_a_search_needs_no_grid_and_what_it_found_is_written(measured, rounds, capsys, tmp_path):
+    for path in (tmp_path / "grid").iterdir():
+        path.unlink()
+    request = SEARCHED.replace("{workload", "{command: python train.py, workload")
+    assert measured(request) == 3
+    assert "no training step was timed on the target (to fix it: tare grid)" in capsys.readouterr().err
+    chosen = tmp_path / "chosen"
+    assert measured(request, "--search", "--minutes", "9", "--write", str(chosen)) == 0
+    said, best = capsys.readouterr().out, "host, torch-2.13, 2 threads, batch 64, layout=channels-last"
+    assert f"faster than the framework's default: {best}" in said and "first choice" not in said
+    assert "nothing is predicted: no training step was timed" in said
+    assert "excluded: host, torch-2.13, 2 threads, batch 64" in said and f"{best}: requirements.txt" in said
+    assert "layout=channels-last: 0." in (chosen / "job.sh").read_text()
+    assert measured(request, "--search", "--write", str(chosen), "--candidate", "1") == 2
+    assert "--candidate 1: the answer has 0, counted from 1" in capsys.readouterr().err
+
+
+def test_a_network_that_is_held_out_is_not_trained_on_and_has_an_answer_of_its_own(measured, capsys, tmp_path):
+    assert measured("{workload: mnist_cnn}") == measured("{workload: mnist_cnn}", "--held-out") == 0
+    said = capsys.readouterr().out
+    assert "trained on 234 steps of 13 networks" in said and "trained on 216 steps of 12 networks" in said
+    assert {one.held_out for one in answers.read_answers(tmp_path, "m")} == {True, False}
+
+
+def test_candidates_that_break_the_limit_of_the_loss_are_told_apart(measured, capsys, monkeypatch):
+    def measure(source, images, wanted, minutes):
+        default, other = wanted
+        times = Times(start_s=0.1, imports_s=1.0, rest_s=0.5, step_s=0.01, loss=2.0)
+        told = {default: times, CONTROL: times, other: replace(times, loss=2.1)}
+        return [told] * 3, {}
+
+    monkeypatch.setattr(candidates, "measure_candidates", measure)
+    request = "{workload: mnist_cnn, environments: [host, docker], threads: 2, loss_within: 0.002}"
+    assert measured(request, "--measure", "1") == 0
+    said = capsys.readouterr().out
+    assert "not measured: docker, torch-2.13, 2 threads, batch 64: its loss after 8 steps is 5.00% from" in said
+
+
 def test_a_search_without_minutes_and_one_beside_a_measurement_are_refused(measured, rounds, capsys):
     for minutes in ("0", "-1", "nan", "inf"):
         for words in (["--search"], ["--measure", "2"]):
@@ -876,14 +979,55 @@ def test_a_target_of_another_processor_is_refused_in_one_line(measured, monkeypa
     assert said.count("\n") == 1
 
 
-def test_the_benchmark_of_predictions_has_every_model(measured, tmp_path, monkeypatch, capsys):
+def test_a_target_may_be_a_node_of_a_partition_which_a_job_measures(measured, monkeypatch, capsys, tmp_path):
+    asked = tmp_path / "asked"
+    for name, text in (("sbatch", f'printf "%s\\n" "$@" > {asked}; echo 7'), ("squeue", "echo COMPLETED None")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert main(["grid", "--settings", "layout=channels"]) == 2
+    assert "no such setting: did you mean 'layout=channels-last'?" in capsys.readouterr().err
+    for words in (["target", "--partition", "thin"], ["grid", "--partition", "thin", "--minutes", "3"]):
+        monkeypatch.setattr(sys, "argv", ["tare", *words])
+        assert main(words) == 0
+        *options, wrapped = asked.read_text().splitlines()
+        assert options == ["--parsable", "--partition=thin", "--nodes=1", "--exclusive"]
+        assert wrapped == f"--wrap={sys.executable} -m tare {' '.join(words)}"
+    record(partition="thin").write(tmp_path / "target.json")
+    monkeypatch.setattr(machine_facts, "processor_name", lambda device: "Q")
+    chosen = tmp_path / "chosen"
+    assert measured("{workload: mnist_cnn, command: python train.py}", "--write", str(chosen)) == 0
+    assert "#SBATCH --partition=thin" in (chosen / "job.sbatch").read_text()
+    capsys.readouterr()
+    assert measured("{workload: mnist_cnn}", "--measure", "1") == 2
+    assert "the target is a node of the partition thin, and this machine has Q" in capsys.readouterr().err
+
+
+def test_the_benchmark_of_predictions_writes_the_page_with_all_that_was_measured(
+    measured, rounds, tmp_path, monkeypatch, capsys
+):
     module = load("predictions", monkeypatch)
-    monkeypatch.setattr(module, "MODELS", MODELS)
-    module.main(["--target", str(tmp_path / "target.json"), "--grid", str(tmp_path / "grid")])
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
-    assert len(rows) == 2 + 3 * len(MODELS)
-    assert rows[2].startswith("| workload | linear | 234 | ") and rows[-1].startswith("| environment | roofline |")
-    assert all(row.count("|") == rows[0].count("|") for row in rows)
+    for name, value in (("MODELS", MODELS), ("KEPT", tmp_path / "kept.json"), ("PAGE", tmp_path / "page.md")):
+        monkeypatch.setattr(module, name, value)
+    assert measured(SEARCHED, "--search", "--minutes", "9", "--held-out") == 0
+    assert measured("{workload: mnist_cnn, environments: [host, docker]}", "--measure", "1") == 0
+    places = ["--target", tmp_path / "target.json", "--grid", tmp_path / "grid", "--results", tmp_path]
+    module.main([*map(str, places), "--publish"])
+    page = module.PAGE.read_text()
+    assert "\n".join(module.page(read_json(module.KEPT))) + "\n" == page
+    assert "| workload | linear | 234 | 0 | " in page and "| environment | roofline | 234 | 0 | " in page
+    assert "## By batch range" in page and "| 64 to 255 | 156 | " in page and "| SqueezeNet 1.1 | 18 | 0 | " in page
+    assert "The model roofline, which" in page and "within 3% of the best" in page
+    assert re.search(r"\| CNN on MNIST \| host, .* \| yes \| [\d.]+ s \| [\d.]+ s \| [+-]", page)
+    best = "host, torch-2.13, 2 threads, batch 64, layout=channels-last"
+    assert f"| CNN on MNIST | no | 3 of 3 | better | {best} | 0." in page
+    assert page in capsys.readouterr().out
+
+
+def test_the_page_of_errors_is_that_of_the_numbers_that_are_kept(monkeypatch):
+    module = load("predictions", monkeypatch)
+    found = read_json(module.KEPT) if module.KEPT.exists() else None
+    assert "".join(f"{line}\n" for line in module.page(found)) == module.PAGE.read_text(encoding="utf-8")
 
 
 def test_no_candidate_is_the_status_of_what_is_lacking(measured, capsys):

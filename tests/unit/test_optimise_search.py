@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,10 +59,11 @@ def choice():
 class Machine:
     """Measures by its truth with noise; a round takes ROUND_S of its clock."""
 
-    def __init__(self, truth=truth, noise=0.005, seed=7, failing=(), control=1.0):
+    def __init__(self, truth=truth, noise=0.005, seed=7, failing=(), control=1.0, losses=None, whole_s=WHOLE_S):
         self.truth, self.noise, self.failing, self.control = truth, noise, failing, control
         self.generator = np.random.default_rng(seed)
         self.now, self.asked, self.on_call = 0.0, [], lambda: None
+        self.losses, self.whole_s, self.steps = losses or (lambda name: None), whole_s, []
 
     def clock(self):
         return self.now
@@ -75,21 +77,22 @@ class Machine:
     def fresh(self):
         return [(names[1], minutes) for names, minutes, draws in self.asked if draws.startswith("fresh/")]
 
-    def times(self, ratio):
-        step_s = WHOLE_S * ratio * math.exp(self.generator.normal(0, self.noise)) / 100
-        return Times(start_s=0.0, imports_s=0.0, step_s=step_s, rest_s=step_s)
+    def times(self, name, ratio):
+        step_s = self.whole_s * ratio * math.exp(self.generator.normal(0, self.noise)) / 100
+        return Times(start_s=0.0, imports_s=0.0, step_s=step_s, rest_s=step_s, loss=self.losses(name))
 
     def measure(self, wanted, minutes, draws):
-        default, candidate = wanted
-        assert default == DEFAULT and wanted[candidate].steps >= 8
+        default, candidate, *_ = wanted
+        assert default == DEFAULT and all(one.steps >= 8 for one in wanted.values())
+        self.steps.append({name: one.steps for name, one in wanted.items()})
         self.on_call()
-        self.asked.append(((default, candidate), minutes, draws))
+        self.asked.append((tuple(wanted), minutes, draws))
         rounds = max(3, int(minutes * 60 / ROUND_S))
         self.now += rounds * ROUND_S
         if any(part in candidate for part in self.failing):
             return [], {candidate: "no memory"}
-        truths = {default: 1.0, CONTROL: self.control, candidate: self.truth(candidate)}
-        return [{name: self.times(ratio) for name, ratio in truths.items()} for _ in range(rounds)], {}
+        truths = {default: 1.0, CONTROL: self.control} | {name: self.truth(name) for name in list(wanted)[1:]}
+        return [{name: self.times(name, ratio) for name, ratio in truths.items()} for _ in range(rounds)], {}
 
 
 @pytest.fixture
@@ -97,9 +100,9 @@ def path(tmp_path):
     return tmp_path / "searches" / "key.db"
 
 
-def run(machine, path, minutes, given=None, tell=lambda line: None):
+def run(machine, path, minutes, given=None, tell=lambda line: None, request=REQUEST):
     return search(
-        REQUEST, given or choice(), Target, measure=machine.measure, minutes=minutes, path=path, tell=tell,
+        request, given or choice(), Target, measure=machine.measure, minutes=minutes, path=path, tell=tell,
         clock=machine.clock,
     )  # fmt: skip
 
@@ -268,6 +271,57 @@ def test_a_request_that_leaves_no_choice_and_a_damaged_storage_are_one_line(path
     with pytest.raises(IntegrityError, match="holds no trials: delete it, and search again") as caught:
         run(Machine(), path, 60)
     assert "\n" not in str(caught.value)
+
+
+def first_in(env):
+    """A choice whose first candidate is that of an environment with two threads."""
+    found = choice()
+    rows = sorted(found.ranked, key=lambda row: row.candidate.env != env)
+    return replace(found, ranked=tuple(rows))
+
+
+def test_fresh_rounds_have_the_models_first_choice_beside_the_best(path):
+    machine, docker = Machine(), "docker, torch-2.13, 2 threads, batch 64"
+    found = run(machine, path, 60, first_in("docker"))
+    assert machine.asked[-1][0] == (DEFAULT, OPTIMUM, docker) and machine.trials[0] == docker
+    over = found.over_first
+    assert (found.first, over.name) == (docker, OPTIMUM) and over.low < 0.855 / 1.05 < over.high < 1
+    ends = f"({over.low:.3f} to {over.high:.3f})"
+    assert found.says.endswith(f"; ratio {over.ratio:.3f} {ends} to the model's first choice, {docker}")
+    (default, control, best), alone = found.fresh, run(Machine(), path.with_name("alone.db"), 60)
+    assert (default.name, control.name, best.name) == (DEFAULT, CONTROL, OPTIMUM)
+    assert alone.over_first is None and alone.says.endswith("; the default is the model's first choice")
+    fails = Machine(failing=("docker",))
+    found = run(fails, path.with_name("fails.db"), 60, first_in("docker"))
+    assert fails.asked[-1][0] == (DEFAULT, OPTIMUM) and found.over_first is None
+    assert found.says.endswith(f"; the model's first choice, {docker}, failed")
+    best = Machine(truth=lambda name: 0.9 if name == docker else 1.1)
+    found = run(best, path.with_name("best.db"), 60, first_in("docker"))
+    assert found.says.endswith("; it is the model's first choice") and len(best.asked[-1][0]) == 2
+
+
+def test_without_a_prediction_all_that_may_be_measured_is_searched(path):
+    plain = [Excluded(candidate=row.candidate, reason="no grid", measurable=True) for row in choice().ranked]
+    none = replace(choice(), ranked=(), excluded=(*plain, *choice().excluded), model=None, errors={})
+    machine = Machine(whole_s=1.0)
+    found = run(machine, path, 60, none)
+    assert (found.best, found.outcome, found.space, found.first) == (OPTIMUM, "better", 14, None)
+    assert "first choice" not in found.says
+    assert set(machine.steps[0].values()) == {8}, "nothing is known of a step yet"
+    assert all(190 < count < 210 for count in machine.steps[1].values()), "two seconds of them"
+
+
+def test_a_candidate_that_breaks_the_limit_of_the_loss_has_failed(path):
+    machine = Machine(losses=lambda name: 2.0 * (1.01 if "layout" in name else 1.001))
+    limited = REQUEST.replace(loss_within=0.002)
+    found = run(machine, path, 60, request=limited)
+    refused = [one for one in found.tried if one.ratio is None]
+    assert len(refused) == 8 and all("layout" in one.name for one in refused)
+    assert refused[0].reason == "its loss after 8 steps is 0.90% from the default's, and may be 0.20% from it"
+    assert found.best == f"{DEFAULT}, allocator=huge" and found.outcome == "better"
+    unknown = run(Machine(), path.with_name("unknown.db"), 60, request=limited.replace(loss_steps=500))
+    assert unknown.outcome == "not concluded"
+    assert "its loss after 500 steps is not known: name a smaller loss_steps" in unknown.says
 
 
 def test_a_search_is_that_of_its_job_its_study_and_its_target():

@@ -299,6 +299,19 @@ def test_regret_is_of_places_of_one_job_and_stands_beside_the_default_and_a_plac
     assert judge.default_regrets(told[2:]) == judge.random_regrets(told[2:]) == []
 
 
+def test_the_regret_of_what_was_best_so_far_is_by_other_workloads_alone():
+    host, docker = observed(1, batches=(16,))
+    told = []
+    for number, (host_s, docker_s) in enumerate([(1.0, 1.1), (1.0, 1.3), (2.0, 1.0)]):
+        named = [(host, host_s), (docker, docker_s)]
+        told += [predicted(row.replace(workload=f"w{number}", seconds=s), 1) for row, s in named]
+    # of the first two, the others say docker; of the last, the host
+    assert judge.past_regrets(told) == [pytest.approx(0.1), pytest.approx(0.3), pytest.approx(1.0)]
+    assert judge.past_regrets(told[:2]) == [], "there is no other workload"
+    near = judge.score("m", "workload", [judge.Tried(row=row, prediction=one) for row, one in told])
+    assert (near.choices, near.near, near.past_regret) == (3, 2, pytest.approx(1.4 / 3))
+
+
 def test_a_score_counts_what_was_refused_and_what_was_covered():
     row = observed(1)[0].replace(seconds=1.0)
     told = [predictor.Prediction(seconds=s, low=0.9, high=1.2) for s in (1.1, 0.8)]
@@ -316,7 +329,8 @@ def test_a_score_counts_what_was_refused_and_what_was_covered():
 
 def test_the_table_has_every_model_by_every_grouping_and_ranges_of_batches_are_left_out_whole():
     rows = observed(3, batches=(16, 128))
-    found = judge.table(rows, {name: models.MODELS[name] for name in ("linear", "roofline")})
+    tried = judge.tries(rows, {name: models.MODELS[name] for name in ("linear", "roofline")})
+    found = judge.table(tried)
     assert [(one.left_out, one.model) for one in found] == [
         (grouping, model)
         for grouping in ("workload", "batch range", "environment")
@@ -325,3 +339,7 @@ def test_the_table_has_every_model_by_every_grouping_and_ranges_of_batches_are_l
     batches = next(one for one in found if one.left_out == "batch range")
     assert batches.refused == batches.rows  # 16 and 128 lie eight times apart
     assert {judge.GROUPINGS["batch range"](row) for row in observed(1, batches=(16, 63, 64, 255))} == {2, 3}
+    groups = judge.by_group("batch range", "linear", tried["batch range", "linear"])
+    assert [(one.left_out, one.rows) for one in groups] == [("16 to 63", 6), ("64 to 255", 6)]
+    groups = judge.by_group("workload", "roofline", tried["workload", "roofline"])
+    assert [one.left_out for one in groups] == ["w0", "w1", "w2"] and all(one.rows == 4 for one in groups)

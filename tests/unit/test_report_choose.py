@@ -81,6 +81,7 @@ def answer():
                 Tried(name=docker, predicted_s=10.1, ratio=1.05, reason=None),
                 Tried(name=FAILED, predicted_s=None, ratio=None, reason="no daemon"),
             ),
+            first=docker, over_first=checked(layout.name, 0.87),
         ),
     )  # fmt: skip
 
@@ -138,6 +139,8 @@ def test_predictions_stand_next_to_measurements_and_trials_next_to_fresh_rounds(
     assert "Left: 1. The same command goes on." in shown.search[1]
     fresh = {row[0]: row[1:] for row in shown.fresh.rows}
     assert fresh[FASTER] == ["9.00 s", "0.900", "−11% to −9.0%", "6"]
+    beside = f"{FASTER}, next to the model's first choice, {answer.choice.ranked[1].candidate.name}"
+    assert fresh[beside] == ["8.70 s", "0.870", "−14% to −12%", "6"]
     assert "longer or shorter (99%)" in shown.fresh.columns
     assert [row[2] for row in shown.tried.rows] == ["0.880", "1.050", "failed: no daemon"]
 
@@ -149,6 +152,14 @@ def test_a_ranking_without_ties_and_without_measurement_says_nothing_of_them(evi
     assert "Predicted time of the job" in text
     for absent in ("=", "tied", "Prediction and measurement", "Search", "excluded"):
         assert absent not in text
+
+
+def test_a_search_without_predictions_has_no_ranking(evidence, answer):
+    choice = replace(answer.choice, ranked=(), model=None, errors={})
+    plain = answer.replace(choice=choice, measured=None, held_out=True)
+    text = section_of(evidence, plain)
+    assert "Nothing is predicted: no scikit-learn." in text and "Predicted time of the job" not in text
+    assert "The job's own network was left out of the training." in text and "Every excluded candidate (2)" in text
 
 
 def test_without_an_answer_there_is_no_page(evidence, page):

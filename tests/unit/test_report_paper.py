@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import builders
 import pandas as pd
 import pytest
+from job_plans import ranked
 from pages import draw, visible, whole
 
 from tare.core.errors import UserError
@@ -19,6 +20,7 @@ from tare.literature.answers import NOTHING, divided
 from tare.literature.published import load
 from tare.model import tables
 from tare.model.studies.papers import repeated
+from tare.predict.requests import read_given
 from tare.report import build, paper, sections
 from tare.report.evidence import gather
 from tare.report.pages import pages_of
@@ -232,3 +234,22 @@ def test_a_study_that_repeats_no_paper_has_nothing_of_one(results, tmp_path):
 
 def test_only_a_number_has_microseconds():
     assert paper.readable("15.072 us x 3, memory in use") == "15.072 µs × 3, memory in use"
+
+
+def test_what_the_papers_optimiser_is_asked_is_read_predicted_and_measured_here():
+    study, workload = load("modak2020"), "mnist_cnn_equal"
+    row = {"paper": "modak2020", "claim": "xla_slower", "workload": workload, "evidence": "epoch_rest_s: it is -7%."}
+    claims = pd.DataFrame([row, {**row, "claim": "other", "evidence": "none"}])
+    evidence = SimpleNamespace(claims=claims, networks=[workload], answers=())
+    (lines,) = paper.requests(evidence, study)
+    assert lines[0].startswith("Listing 1 and figure 2: A request for TensorFlow with XLA")
+    assert lines[1].startswith("Read here for ") and "tensorflow-2.1" in lines[1] and "compile=xla" in lines[1]
+    assert any(line.startswith("Ignored: optimisation.opt_build.acc_type is 'nvidia'") for line in lines)
+    assert lines[-2].startswith("Predicted: nothing; steps of tensorflow are not predicted: compare the stack in a ")
+    assert lines[-1] == "Measured: epoch_rest_s: it is -7%."
+    read, _ = read_given(study.requests[0].request, "listing 1", workload)
+    answers = [SimpleNamespace(request=read, choice=SimpleNamespace(ranked=[ranked(12.0)]))]
+    (lines,) = paper.requests(SimpleNamespace(**{**vars(evidence), "answers": answers}), study)
+    assert lines[-2] == f"Predicted: {ranked(12.0).candidate.name} is first, 12.0 s."
+    assert paper.requests(SimpleNamespace(**{**vars(evidence), "networks": []}), study) == []
+    assert paper.requests(evidence, load(PAPER)) == []

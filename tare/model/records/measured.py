@@ -200,6 +200,7 @@ class GridCell(FileRecord, LaunchRecord):
     batch: int
     options: Mapping[str, int | float] = Field(default_factory=dict)
     threads: int
+    settings: Mapping[str, str] = Field(default_factory=dict)  # levels of the framework's settings, by factor
     programs_sha256: str  # of all that it depends on
 
     def profiled(self) -> ProfileResults:
