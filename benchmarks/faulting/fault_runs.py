@@ -38,7 +38,7 @@ from tare.model.studies.layout import SEALED  # noqa: E402
 TOKEN = "TARE_FAULTS"  # of the environment of all that a trial starts
 WORKLOAD = "mnist_cnn"
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
-RUN_S = 900.0  # the longest run
+RUN_S = 600.0  # the longest run
 BEGIN_S = 180.0  # until a stage begins
 MOST_TRIES = 3
 ALL = ("all",)
@@ -192,6 +192,13 @@ class Run:
     def said(self) -> str:
         """The end of what it printed."""
         return self.log.read_text(errors="replace")[-1500:].strip()
+
+
+def end_all(runs: list[Run]) -> None:
+    """Kill what is alive of runs, and forget them."""
+    for run in runs:
+        run.end()
+    runs.clear()
 
 
 def runs(one: injecting.Process, command: str) -> bool:
