@@ -264,7 +264,7 @@ def test_a_request_of_tare_optimise(tmp_path):
     from test_optimise import modak
 
     own = {"workload": "mnist_cnn", "batch": [64, 128], "steps": 9, "environments": ["host"], "memory_gib": 2}
-    own |= {"settings": {"amp": ["bf16"]}, "minutes": 3, "command": "python a.py -b 8", "name": "a"}|= {"settings": {"amp": ["bf16"]}, "memory_gib": 2, "minutes": 3, "command": "python a.py -b 8", "name": "a"}
+    own |= {"settings": {"amp": ["bf16"]}, "minutes": 3, "command": "python a.py -b 8", "name": "a"}
 
     def look(content):
         requests.read_request(write(tmp_path / "request", content), "mnist_cnn")
