@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 from fakes import SCRIPT
-from hostile import attack, bent, bounded, kind_of, refused, twisted
+from hostile import SECONDS, attack, bent, bounded, kind_of, refused, twisted
 from hypothesis import strategies
 from log_variants import texts, torch_events, torch_json, write_sqlite
 from test_sealed import GOOD, unit, write_folder
@@ -43,6 +43,7 @@ from tare.weigh.answer import Answer
 from tare.weigh.facts import PROBE, surroundings
 from tare.weigh.job import HookNotes, keep_facts, steps_in
 
+pytestmark = pytest.mark.timeout(900 + 2 * SECONDS)  # a test attacks at most two readers
 PLACED = """\
 NGTF_SUMMARY: Op_not_supported:  AssignVariableOp -> 24, VarHandleOp -> 24
 NGTF_SUMMARY: Number of nodes in the graph: 67
