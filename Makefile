@@ -108,7 +108,7 @@ sbom: setup ## CycloneDX lists of .venv and, by its lock, of the tree of each st
 
 audit: setup ## known vulnerabilities of the packages of .venv, by pip-audit, which asks PyPI
 	@$(SBOM_TOOLS)
-	@.sbom/bin/pip-audit --disable-pip --require-hashes --requirement requirements/run.txt
+	@.sbom/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/run.txt
 
 docs: setup ## the documents as a site: results/site
 	@.venv/bin/uv venv --quiet --allow-existing --python .venv/bin/python .docs
