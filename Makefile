@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: study-file help report smoke test test-quick faults setup setup-test doctor lock sbom docs reference reference-input clean clean-runtimes clean-cache
+.PHONY: study-file help report smoke test test-quick faults setup setup-test doctor lock sbom audit docs reference reference-input clean clean-runtimes clean-cache
 
 # Packages of another Python's are not for ours.
 unexport PYTHONPATH PYTHONHOME
@@ -95,15 +95,20 @@ lock: setup ## resolve requirements/*.in again (UPGRADE=1: to the newest version
 	done
 
 SBOM = results/sbom
+SBOM_TOOLS = .venv/bin/uv venv --quiet --allow-existing --python .venv/bin/python .sbom && \
+	.venv/bin/uv pip install --quiet --python .sbom/bin/python --require-hashes --requirement requirements/sbom.txt
 sbom: setup ## CycloneDX lists of .venv and, by its lock, of the tree of each stack: results/sbom
-	@.venv/bin/uv venv --quiet --allow-existing --python .venv/bin/python .sbom
-	@.venv/bin/uv pip install --quiet --python .sbom/bin/python --require-hashes --requirement requirements/sbom.txt
+	@$(SBOM_TOOLS)
 	@mkdir -p $(SBOM)
 	@.sbom/bin/cyclonedx-py environment --output-reproducible --output-file $(SBOM)/environment.json .venv/bin/python
 	@for lock in containers/stacks/*/*.txt; do \
 		name="$${lock#containers/stacks/}"; name="$${name%.txt}"; \
 		.sbom/bin/cyclonedx-py requirements --output-reproducible --output-file "$(SBOM)/$${name/\//.}.json" "$$lock"; \
 	done
+
+audit: setup ## known vulnerabilities of the packages of .venv, by pip-audit, which asks PyPI
+	@$(SBOM_TOOLS)
+	@.sbom/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/run.txt
 
 docs: setup ## the documents as a site: results/site
 	@.venv/bin/uv venv --quiet --allow-existing --python .venv/bin/python .docs

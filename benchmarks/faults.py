@@ -25,26 +25,32 @@ from a bad server. `journal`: cut in its last row, read, and gone on with. `two_
 two. `clock`: steps of an hour, by libfaketime (Debian's package faketime) for programs, and by times of files; the
 machine's own clock is left alone. `leftovers`: of an earlier crash.
 
-What a machine can't try is a row with its reason. Images are those of the cache, which trials share: none is built.
-Each trial is a row of results/benchmarks/<machine>/faults.jsonl, so that an interrupted campaign goes on;
-results/benchmarks/<machine>/faults.json, made from all rows, holds
+What a machine can't try, or what ended before it could be disturbed, is a row with its reason; the next call tries
+it again. Images are those of the cache, which trials share: none is built. Each trial is a row of
+results/benchmarks/<machine>/faults.jsonl, so that an interrupted campaign goes on.
+results/benchmarks/<machine>/faults.json, made from all rows whenever a call ends, holds
 
     schema, seed, study
     undisturbed_s, loose   by environment: of the whole study; what differs between undisturbed runs
     trials   list of {kind, where, environment, number, at, cpu, kernel, commit, disturbed (what was done to whom),
              status (of the disturbed run), seconds, tries (of the next run), finished, units, tables (None: not
-             looked at), recorded (by campaign), left, problems, reason (why it could not be tried)}
-    counts   list of {kind, where, tried, finished, units, tables ([good, looked at]), recorded, left, reason}
+             looked at), recorded (by campaign), left, problems, reason (why it was not tried)}
+    repeated rows of trials that were made again, since something was wrong (--again)
+    counts   of all trials that are planned, list of {kind, where, planned, tried, finished, units, tables ([good,
+             looked at]), recorded, left, reason}
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import random
 import shutil
+import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -54,7 +60,7 @@ sys.path[:0] = [str(ROOT / "benchmarks/faulting"), str(ROOT / "benchmarks"), str
 import equal_tables  # noqa: E402
 import faults_page  # noqa: E402
 import injecting  # noqa: E402
-from fault_runs import LAUNCHING, STAGES, Pool, Record, commit, study_of  # noqa: E402
+from fault_runs import LAUNCHING, STAGES, Pool, Record, commit, end_all, study_of  # noqa: E402
 from fault_trials import RECORDED, SEED, Case, Trial  # noqa: E402
 
 from tare.core.errors import TareError, UserError  # noqa: E402
@@ -87,21 +93,21 @@ KINDS = tuple(PLACES)
 
 def cases(kinds: Sequence[str], environments: Sequence[str], kills: int = KILLS) -> list[Case]:
     """All trials in the order in which they are made: kinds in turn, kills between all others."""
-    turns = [name for name in TURNS if name in environments]
-    rows = [[Case(kind=kind, where=where, environment=turns[0]) for where in PLACES[kind]] for kind in kinds]
+    first = next(name for name in TURNS if name in environments)
+    rows = [[Case(kind=kind, where=where, environment=first) for where in PLACES[kind]] for kind in kinds]
     others = [case for row in itertools.zip_longest(*rows) for case in row if case is not None]
-    killed = kill_cases(turns, kills) if "kill" in kinds else []
+    killed = [case for case in kill_cases(kills) if "kill" in kinds and case.environment in environments]
     at = {id(case): (number + 0.5) / len(row) for row in (others, killed) for number, case in enumerate(row)}
     return sorted([*others, *killed], key=lambda case: at[id(case)])
 
 
-def kill_cases(turns: Sequence[str], count: int) -> list[Case]:
+def kill_cases(count: int) -> list[Case]:
     """Each part of the chain in each stage, and all of it, over and over, in random orders."""
     places = [
         (stage, part)
         for stage in STAGES
         for part in (*injecting.ROLES, injecting.ALL)
-        if (part not in RECORDED or stage in LAUNCHING) and (part != "daemon" or "docker" in turns)
+        if part not in RECORDED or stage in LAUNCHING
     ]
     chance = random.Random(SEED)
     found: list[Case] = []
@@ -109,7 +115,7 @@ def kill_cases(turns: Sequence[str], count: int) -> list[Case]:
         for stage, part in chance.sample(places, len(places)):
             if len(found) == count:
                 return found
-            environment = "docker" if part == "daemon" else turns[len(found) % len(turns)]
+            environment = "docker" if part == "daemon" else TURNS[len(found) % len(TURNS)]
             found.append(Case(kind="kill", where=f"{part} of {stage}", environment=environment, number=number))
     raise AssertionError("unreachable")
 
@@ -130,24 +136,32 @@ def latest(rows: Sequence[Record]) -> list[Record]:
     return list({key_of(row): row for row in rows}.values())
 
 
-def counts(rows: Sequence[Record]) -> list[Record]:
-    """What came of the trials, by kind and place; of kills by part of the chain, whatever the stage."""
+def counts(rows: Sequence[Record], planned: Sequence[Case]) -> list[Record]:
+    """What came of the trials that are planned, and what has not run, by kind and place; of kills by part of the
+    chain, whatever the stage.
+    """
     found: dict[tuple[str, str], list[Record]] = {}
     for row in rows:
-        where = row["where"].partition(" of ")[0] if row["kind"] == "kill" else row["where"]
-        found.setdefault((row["kind"], where), []).append(row)
-    order = {(kind, where): n for n, (kind, where) in enumerate((k, w) for k in KINDS for w in PLACES[k])}
-    order |= {("kill", part): n - 100 for n, part in enumerate((*injecting.ROLES, injecting.ALL))}
+        found.setdefault(_place(row["kind"], row["where"]), []).append(row)
+    wanted = Counter(_place(case.kind, case.where) for case in planned)
+    order = [*(("kill", part) for part in (*injecting.ROLES, injecting.ALL))]
+    order += [(kind, where) for kind in KINDS for where in PLACES[kind]]
     return [
         {
-            **{"kind": kind, "where": where, "tried": sum(row["reason"] is None for row in own)},
+            **{"kind": kind, "where": where, "planned": wanted[kind, where]},
+            "tried": sum(row["reason"] is None for row in own),
             **{name: _good(own, name) for name in ("finished", "units", "tables")},
             "recorded": sum(bool(row["recorded"]) for row in own),
             "left": sum(bool(row["left"]) for row in own),
             "reason": next((row["reason"] for row in own if row["reason"] is not None), None),
         }
-        for (kind, where), own in sorted(found.items(), key=lambda one: order[one[0]])
+        for kind, where in order
+        if (own := found.get((kind, where), [])) or wanted[kind, where]
     ]
+
+
+def _place(kind: str, where: str) -> tuple[str, str]:
+    return kind, where.partition(" of ")[0] if kind == "kill" else where
 
 
 def _good(rows: Sequence[Record], name: str) -> list[int] | None:
@@ -161,14 +175,16 @@ def is_bad(row: Record) -> bool:
     return bool(row["problems"] or row["left"])
 
 
-def result(rows: Sequence[Record], pools: Mapping[str, Record]) -> Record:
-    """What the JSON holds."""
+def result(every: Sequence[Record], pools: Mapping[str, Record]) -> Record:
+    """What the JSON holds. `every`: rows of the journal, whose last of each case counts."""
+    rows = latest(every)
     return {
         **{"schema": SCHEMA, "seed": SEED, "study": study_of("<environment>")},
         "undisturbed_s": {name: one["undisturbed_s"] for name, one in pools.items()},
         "loose": {name: one["loose"] for name, one in pools.items()},
-        "trials": list(rows),
-        "counts": counts(rows),
+        "trials": rows,
+        "repeated": [row for row in every if is_bad(row) and row not in rows],
+        "counts": counts(rows, cases(KINDS, ENVIRONMENTS)),
     }
 
 
@@ -186,30 +202,34 @@ def take(arguments: argparse.Namespace, wanted: Sequence[Case], rows: list[Recor
     """Make trials as long as the minutes last, which do not include the undisturbed runs."""
     until = time.monotonic() + 60 * arguments.minutes
     pools: dict[str, Pool] = {}
-    for number, case in enumerate(wanted, start=1):
-        if case.environment not in pools:
-            began = time.monotonic()
-            pool = pools[case.environment] = Pool(
-                arguments.out.with_suffix("") / case.environment, case.environment
-            )
-            if arguments.fresh:
-                shutil.rmtree(pool.home, ignore_errors=True)
-            if not pool.record.exists():
-                say(f"undisturbed runs in {case.environment}, once: some 15 minutes")
-            pool.prepare()
-            until += time.monotonic() - began
-            if pool.about["commit"] != commit():
-                say(f"{pool.home} is of commit {pool.about['commit']}: --fresh makes it of this one")
-        if time.monotonic() > until:
-            say(f"{len(wanted) - number + 1} trials are left")
-            return
-        row = Trial(pools[case.environment], case).row()
-        rows.append(row)
-        journal.append({"schema": SCHEMA, **row})
-        problems = "; ".join([*row["problems"], *row["left"]]).replace("\n", " ")[:400]
-        came = f"not possible here: {row['reason']}" if row["reason"] else problems or "good"
-        where = f"{case.kind}, {case.where}, {case.environment}"
-        say(f"[{number}/{len(wanted)}] {where}, {row['seconds']:.0f} s: {came}")
+    try:
+        for number, case in enumerate(wanted, start=1):
+            if case.environment not in pools:
+                began = time.monotonic()
+                pool = pools[case.environment] = Pool(
+                    arguments.out.with_suffix("") / case.environment, case.environment
+                )
+                if arguments.fresh:
+                    shutil.rmtree(pool.home, ignore_errors=True)
+                if not pool.record.exists():
+                    say(f"undisturbed runs in {case.environment}, once: some 15 minutes")
+                pool.prepare()
+                until += time.monotonic() - began
+                if pool.about["commit"] != commit():
+                    say(f"{pool.home} is of commit {pool.about['commit']}: --fresh makes it of this one")
+            if time.monotonic() > until:
+                say(f"{len(wanted) - number + 1} trials are left")
+                return
+            row = Trial(pools[case.environment], case).row()
+            rows.append(row)
+            journal.append({"schema": SCHEMA, **row})
+            problems = "; ".join([*row["problems"], *row["left"]]).replace("\n", " ")[:400]
+            came = f"not tried: {row['reason']}" if row["reason"] else problems or "good"
+            where = f"{case.kind}, {case.where}, {case.environment}"
+            say(f"[{number}/{len(wanted)}] {where}, {row['seconds']:.0f} s: {came}")
+    finally:
+        for pool in pools.values():  # also where a person interrupts it
+            end_all(pool.runs)
 
 
 def say(line: str) -> None:
@@ -225,10 +245,10 @@ def publish(made: Path) -> None:
     """
     if not made.exists():
         raise UserError(f"{made} is not there: run the campaign first")
-    found = read_json(made)
+    found = json.loads(made.read_text(encoding="utf-8").replace(f"{ROOT}/", ""))  # paths of this checkout
     write_json(KEPT, found)
     write_text(PAGE, faults_page.page(found))
-    say(f"{PAGE} is written; a page that is new belongs into the nav of mkdocs.yml")
+    say(f"{PAGE} is written; a page that is new belongs into mkdocs.yml, and into `generated` of tests/style.yaml")
 
 
 def parsed() -> argparse.Namespace:
@@ -260,17 +280,18 @@ def main() -> int:
         return 0
     journal = Journal(arguments.out.with_suffix(".jsonl"))
     rows = [row for row in journal.read() if row.pop("schema", None) == SCHEMA]
-    seen = [row for row in latest(rows) if not (arguments.again and is_bad(row))]
+    seen = [row for row in latest(rows) if row["reason"] is None and not (arguments.again and is_bad(row))]
     wanted = remaining(seen, cases(arguments.kinds, arguments.environments, arguments.kills))
     if arguments.list:
         print(*(f"{case.kind}: {case.where} ({case.environment})" for case in wanted), sep="\n")
         return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends what it started then, too
     with alone_on_this_machine():
         try:
             take(arguments, wanted, rows, journal)
         finally:
             if rows:
-                write_json(arguments.out, result(latest(rows), about(arguments.out.with_suffix(""))))
+                write_json(arguments.out, result(rows, about(arguments.out.with_suffix(""))))
     return int(any(map(is_bad, latest(rows))))
 
 
@@ -280,3 +301,5 @@ if __name__ == "__main__":
     except TareError as error:
         print(f"faults: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -23,6 +23,7 @@ LEFT_OUT = (
     "results/logs/nyu2022/report.log", "results/images/torch-2.13/docker.tar", "results/other/report/index.html",
     "results/campaigns/other/box/mnist_cnn/rounds.host/plan.json", "results/probe/elsewhere/host.json",
     "results/report/.snakemake_timestamp", f"{CAMPAIGN}/start.json", "results/campaigns/nyu2022/box/.lock",
+    "results/benchmarks/box/faults/docker/checkout/a.json", "results/benchmarks/box/faults.jsonl",
 )  # fmt: skip
 
 

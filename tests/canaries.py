@@ -28,8 +28,12 @@ def plant(home: Path) -> dict[str, str]:
         )
         path.write_text(docker if name.endswith(".json") else f"password = {word}\n")
     (home / ".config/pip/pip.conf").write_text(f"# {MARK}-pip\n")
-    variables = {name: f"{MARK}-{name}" for name in VARIABLES}
-    return {**variables, "HOME": str(home), "DOCKER_CONFIG": str(home / ".docker")}
+    return {**variables(), "HOME": str(home), "DOCKER_CONFIG": str(home / ".docker")}
+
+
+def variables() -> dict[str, str]:
+    """Secrets of an environment."""
+    return {name: f"{MARK}-{name}" for name in VARIABLES}
 
 
 def words() -> list[bytes]:

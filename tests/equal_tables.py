@@ -148,7 +148,8 @@ def _without(rows: Sequence[Row], campaigns: Sequence[str]) -> list[Row]:
 
 def _is_of(row: Row, campaigns: Sequence[str]) -> bool:
     own = row.get("campaign", "")
-    return any(own == name or own.replace("steps", "rounds", 1) == name for name in campaigns)
+    names = {own, own.replace("steps", "rounds", 1)}
+    return any(name in names or name.partition(".")[0] == own for name in campaigns)  # `starts` is a kind alone
 
 
 def _gone(table: str, reference: Sequence[Row], found: Sequence[Row], campaigns: Sequence[str]) -> list[str]:

@@ -1,7 +1,8 @@
 """Files as somebody writes them who wants to break their reader: real ones with bytes or values changed.
 
 A reader may take such a file, or refuse it in one line. It may not end in another way, read on for ever, or take
-memory out of proportion. `TARE_HOSTILE_S=600` attacks each reader for so many seconds, with other seeds each time:
+memory out of proportion. `TARE_HOSTILE_S=600` attacks each reader for so many seconds, with other seeds each time;
+with TARE_HOSTILE_BY=atheris with what atheris finds, where that is installed (`pip install atheris`):
 
     TARE_HOSTILE_S=600 .venv/bin/python -m pytest -s tests/unit/test_hostile_files.py
 """
@@ -10,12 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import itertools
 import json
 import os
 import resource
 import signal
 import time
+import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,6 +34,7 @@ from tare.model.schema import FileRecord, parse_file, read
 
 SECONDS = float(os.environ.get("TARE_HOSTILE_S", "0"))
 EXAMPLES = 100 if SECONDS else 25  # of one seed
+GUIDED = os.environ.get("TARE_HOSTILE_BY") == "atheris"
 LATE_S = 20.0  # the samples are read in milliseconds, a busy machine included
 MORE_BYTES = 768 << 20  # than the process has; the samples have less than a tenth of a megabyte
 LONGEST_LINE = 4000
@@ -258,8 +262,27 @@ def _texts(value: Any) -> Iterator[tuple[Any, Any]]:
             yield value, key
 
 
+def guided(name: str, one: Callable[[], None]) -> None:
+    """Attack for SECONDS with what atheris finds by the lines that it reaches, in a child, which atheris ends."""
+    import atheris
+
+    child = os.fork()
+    if child == 0:
+        try:
+            for found in gc.get_objects():
+                if isinstance(found, types.FunctionType) and (found.__module__ or "").startswith("tare."):
+                    atheris.instrument_func(found)
+            limits = [f"-max_total_time={SECONDS:.0f}", "-max_len=65536", "-timeout=0", "-rss_limit_mb=0"]
+            atheris.Setup([name, *limits], one.hypothesis.fuzz_one_input)
+            atheris.Fuzz()
+        finally:
+            os._exit(1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status == 0, f"{name}: atheris ended with status {status}"
+
+
 def attack(name: str, samples: Sequence[Any], ways: Callable[[Any], Any], read: Callable[[Any], object]) -> None:
-    """Have a reader read what `ways` makes of each sample; for SECONDS, or once."""
+    """Have a reader read what `ways` makes of each sample: once, or for SECONDS, perhaps as atheris finds it."""
     assert samples, f"{name}: nothing to begin with"
     for sample in samples:
         read(sample)  # warm, so that no import counts; and a sample that is refused would attack nothing
@@ -282,6 +305,8 @@ def attack(name: str, samples: Sequence[Any], ways: Callable[[Any], Any], read: 
             content = data.draw(ways(sample), label="content")
             done["taken" if refused(lambda: read(content)) is None else "refused"] += 1
 
+        if SECONDS and GUIDED:
+            return guided(name, one)
         one()
         if time.monotonic() - begun >= SECONDS:
             break

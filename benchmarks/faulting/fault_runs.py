@@ -38,7 +38,7 @@ from tare.model.studies.layout import SEALED  # noqa: E402
 TOKEN = "TARE_FAULTS"  # of the environment of all that a trial starts
 WORKLOAD = "mnist_cnn"
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
-RUN_S = 900.0  # the longest run
+RUN_S = 600.0  # the longest run
 BEGIN_S = 180.0  # until a stage begins
 MOST_TRIES = 3
 ALL = ("all",)
@@ -192,6 +192,13 @@ class Run:
     def said(self) -> str:
         """The end of what it printed."""
         return self.log.read_text(errors="replace")[-1500:].strip()
+
+
+def end_all(runs: list[Run]) -> None:
+    """Kill what is alive of runs, and forget them."""
+    for run in runs:
+        run.end()
+    runs.clear()
 
 
 def runs(one: injecting.Process, command: str) -> bool:
@@ -364,12 +371,16 @@ class Pool:
 
     def _without(self, name: str) -> None:
         """All but one campaign; then that one too, which is one more undisturbed run."""
-        lacking, finished = self.home / f"without-{name}", self.home / f"done-{name}"
-        copy(self.home / "whole", lacking)
-        for path in (f"campaigns/{self.study}", f"{self.study}/tables", f"{self.study}/report"):
-            shutil.rmtree(lacking / "results" / path, ignore_errors=True)
+        whole, lacking, finished = (self.home / one for one in ("whole", f"without-{name}", f"done-{name}"))
+        copy(whole, lacking)
         others = [path for path in self.sealed("whole") if not path.parent.name.startswith(name)]
-        run = Run(self, lacking, [str(path.relative_to(self.home / "whole")) for path in others])
+        gone = [f"campaigns/{self.study}", f"{self.study}/tables", f"{self.study}/report"]
+        if name == CAMPAIGNS[0]:  # one of them profiles again, too, so that what differs between profiles is known
+            others += sorted((whole / "results/profiles" / self.study).glob("*/*/*/profile.json"))
+            gone.append(f"profiles/{self.study}")
+        for path in gone:
+            shutil.rmtree(lacking / "results" / path, ignore_errors=True)
+        run = Run(self, lacking, [str(path.relative_to(whole)) for path in others])
         self._ended(run, f"the undisturbed run without {name}")
         copy(lacking, finished)
         self._ended(Run(self, finished, self.targets(STAGES[name])), f"the undisturbed run of {name}")

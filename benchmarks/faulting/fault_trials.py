@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ import injecting  # noqa: E402
 import leavings  # noqa: E402
 from fault_runs import (  # noqa: E402
     ALL,
+    LAUNCHING,
     RUN_S,
     STAGES,
     TOKEN,
@@ -38,6 +40,7 @@ from fault_runs import (  # noqa: E402
     Run,
     Stage,
     copy,
+    end_all,
     fill,
     memory_group,
 )
@@ -55,8 +58,9 @@ from tare.runtimes.daemon import LINGER_S  # noqa: E402
 
 SEED = 2022
 HANG_S, INTERRUPTED_S = 12.0, 60.0
-PART_S = 10.0  # until there is a process of a part
+PART_S, ELSE_S = 10.0, 1.0  # until there is a process of a part, where launches run, and elsewhere
 SETTLE_S = 5.0
+ENDED = "the run ended before it was disturbed"
 STEP_S = 3600
 LEAVE_KIB = 8  # of a disk that fills up
 SPARE_MIB = 96  # of a small disk before that
@@ -209,12 +213,11 @@ class Trial:
             found = getattr(self, self.case.kind)()
         except UnavailableError as error:
             reason = str(error)
-        except (TareError, OSError, subprocess.SubprocessError) as error:
-            self.problems.append(f"the trial broke off: {error!r}")
+        except Exception as error:  # what a fault leaves may break what looks at it, too
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            self.problems.append(f"the trial broke off: {error!r} ({Path(at.filename).name}, line {at.lineno})")
         left = leavings.settled(before, self._look, self._patience_s())
-        for run in self.pool.runs:  # what is told as left is not left for the next trial
-            run.end()
-        self.pool.runs.clear()
+        end_all(self.pool.runs)  # what is told as left is not left for the next trial
         self._put_away(bool(left or self.problems))
         case = {name: getattr(self.case, name) for name in ("kind", "where", "environment", "number")}
         about = {"cpu": describe()["cpu_model"], "kernel": platform.release(), "commit": self.pool.about["commit"]}
@@ -250,23 +253,30 @@ class Trial:
         return Run(self.pool, self.folder, self.pool.targets(stage), **more)
 
     def moment(self, run: Run, stage: Stage) -> None:
-        """Wait for a random moment of a stage."""
+        """Wait for a random moment of a stage. Raises UnavailableError: the run has ended before."""
         name = next(key for key, one in STAGES.items() if one is stage)
         wait_s = self.chance.uniform(0, 0.9 * max(1.0, self.pool.about["stage_s"][name]))
         begun = run.wait_for(stage.command)
         if begun:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 run.process.wait(wait_s)
-        self.disturbed.append(f"{wait_s:.1f} s after `{stage.command}` began" if begun else "the run had ended")
+        if run.process.poll() is not None:
+            raise UnavailableError(f"{ENDED}: {run.said[-300:]}")
+        self.disturbed.append(
+            f"{wait_s:.1f} s after `{stage.command}` began" if begun else f"`{stage.command}` had not begun"
+        )
 
     def chosen(self, run: Run, number: signal.Signals) -> str:
-        """Signal a random process of the part that the case names; the part that it had."""
+        """Signal a random process of the part that the case names; the part that it had. Raises UnavailableError:
+        nothing of the run is alive.
+        """
         part = self.case.where.split(" ")[0]
         if part != injecting.ALL:
-            run.wait_for_part(part, PART_S)
+            run.wait_for_part(part, PART_S if self.case.stage in LAUNCHING else ELSE_S)
         role, chosen = injecting.victims(run.processes(), part, self.chance)
         self.may_fail = role in RECORDED
-        done = injecting.kill(chosen, number)
+        if not (done := injecting.kill(chosen, number)):
+            raise UnavailableError(f"{ENDED}: {run.said[-300:]}")
         self.disturbed.append(
             f"{number.name} to {done}, {role}: {'; '.join(one.text[:120] for one in chosen[:12])}"
         )
@@ -278,6 +288,8 @@ class Trial:
         Snakemake survives make, and goes on with what does not need the job that failed: a user waits for it.
         """
         status = run.wait()
+        if status is None:
+            self.problems.append(f"the disturbed run had not ended after {RUN_S:.0f} s, and was killed")
         until = time.monotonic() + RUN_S
         while "snakemake" in run.processes() and time.monotonic() < until:
             time.sleep(0.2)

@@ -50,7 +50,8 @@ def page(found: Record) -> str:
         "",
     ]
     lines += [*_table(HEADER, [_cells(one) for one in found["counts"]]), ""]
-    lines += [*_kills(rows), *_problems(rows), *_loose(found["loose"])]
+    lines += [*_kills(rows), *_problems(rows, "What was wrong")]
+    lines += [*_problems(found["repeated"], "What was wrong, and was tried again"), *_loose(found["loose"])]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -61,8 +62,9 @@ def _about(found: Record, rows: Sequence[Record]) -> str:
     machines = ", ".join(sorted({f"{row['cpu']}, Linux {row['kernel']}" for row in rows}))
     bad = sum(bool(row["problems"] or row["left"]) for row in tried)
     seconds = ", ".join(f"{took:.0f} s in {name}" for name, took in sorted(found["undisturbed_s"].items()))
-    text = f"{len(tried)} trials on {machines}, {when}. "
-    text += f"In {bad} of them something was wrong. " if bad else "In none of them anything was wrong. "
+    planned = sum(one["planned"] for one in found["counts"])
+    text = f"{len(tried)} of {planned} planned trials have run, on {machines}, {when}. "
+    text += f"In {bad} of them something was wrong. " if bad else "Nothing was wrong in any of them. "
     return text + (f"An undisturbed run of the study took {seconds}." if seconds else "")
 
 
@@ -73,10 +75,12 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 def _cells(one: Record) -> list[str]:
     where = PLACES.get(one["kind"], {}).get(one["where"], one["where"])
+    tried = f"{one['tried']} of {one['planned']}"
     if one["tried"] == 0:
-        return [TITLES[one["kind"]], where, f"not possible: {_in_a_cell(one['reason'])}", *[""] * (len(HEADER) - 3)]
+        why = f": {_in_a_cell(one['reason'])}" if one["reason"] else ""
+        return [TITLES[one["kind"]], where, f"{tried}{why}", *[""] * (len(HEADER) - 3)]
     good = [_of(one[name]) for name in ("finished", "units", "tables")]
-    return [TITLES[one["kind"]], where, str(one["tried"]), *good, str(one["recorded"] or ""), str(one["left"])]
+    return [TITLES[one["kind"]], where, tried, *good, str(one["recorded"] or ""), str(one["left"])]
 
 
 def _of(pair: Sequence[int] | None) -> str:
@@ -108,12 +112,12 @@ def _kills(rows: Sequence[Record]) -> Iterator[str]:
     yield ""
 
 
-def _problems(rows: Sequence[Record]) -> Iterator[str]:
+def _problems(rows: Sequence[Record], title: str) -> Iterator[str]:
     """Each trial in which something was wrong, in full."""
     bad = [row for row in rows if row["problems"] or row["left"]]
     if not bad:
         return
-    yield "## What was wrong"
+    yield f"## {title}"
     yield ""
     for row in bad:
         yield f"### {TITLES[row['kind']]}: {row['where']} ({row['environment']}, trial {row['number']})"

@@ -174,12 +174,10 @@ def _shared(machines: list[str]) -> Iterator[Path]:
     for folder in (layout.DATA, layout.IMAGES):
         yield from (path for path in _files(folder) if path.suffix == RECORDS and not path.is_symlink())
     for machine in machines:
-        for folder in (
-            layout.probes_folder(machine),
-            layout.ceilings_record(machine, "").parent,
-            layout.benchmark_record(machine, "").parent,
-        ):
+        for folder in (layout.probes_folder(machine), layout.ceilings_record(machine, "").parent):
             yield from _plain_files(folder)
+        benchmarks = layout.benchmark_record(machine, "").parent  # below it some of them work
+        yield from (path for path in sorted(benchmarks.glob(f"[!.]*{RECORDS}")) if path.is_file())
 
 
 def _plain_files(folder: Path) -> Iterator[Path]:

@@ -26,6 +26,7 @@ from tare.model.words import nearest
 ALLOCATOR = "allocator"
 FACTORS: Mapping[str, tuple[str, ...]] = {ALLOCATOR: arms.COMMON[ALLOCATOR], **arms.SETTINGS}
 GIB = 1 << 30
+MOST_SAID = 200  # characters of what a request holds, in a message
 JobWord = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@/+-]+$")]  # it becomes a word of a job script
 
 
@@ -92,6 +93,7 @@ def read_request(path: Path, workload: str | None = None) -> tuple[Request, list
 
 def read_given(found: Mapping[str, Any], where: str, workload: str | None = None) -> tuple[Request, list[str]]:
     """A request by its keys; see `read_request`. `where`: begins messages."""
+    found = _named(found)
     reading = Reading(where)
     modak = bool({"job", "optimisation", "optimization"} & set(found))
     given = _modak(found, reading) if modak else _own(found, reading)
@@ -100,6 +102,19 @@ def read_given(found: Mapping[str, Any], where: str, workload: str | None = None
             reading.notes.append(f"workload {given['workload']} was passed over: the command line says {workload}")
         given["workload"] = workload
     return _checked(given, reading), reading.notes
+
+
+def _named(value: Any) -> Any:
+    """The same with texts for all keys, as JSON has them: YAML takes numbers and more."""
+    if isinstance(value, dict):
+        return {str(key): _named(one) for key, one in value.items()}
+    return [_named(one) for one in value] if isinstance(value, list) else value
+
+
+def _shown(value: object) -> str:
+    """A value of a request, in a message."""
+    text = repr(value)
+    return text if len(text) <= MOST_SAID else f"{text[:MOST_SAID]}…"
 
 
 # --- our own form
@@ -132,7 +147,7 @@ def _own(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
             given[name] = _listed(found[key])
     settings = found.get("settings") or {}
     if not isinstance(settings, dict):
-        raise UserError(f"{reading.where}: settings: {settings!r} must be of type object")
+        raise UserError(f"{reading.where}: settings: {_shown(settings)} must be of type object")
     settings = {str(key): _listed(levels) for key, levels in settings.items()}
     if found.get("compile") is not None:
         if "compile" in settings:
@@ -157,13 +172,16 @@ def _words(value: Any, reading: Reading) -> list[Any]:
     try:
         return shlex.split(value)
     except ValueError as error:
-        raise UserError(f"{reading.where}: command: {value!r}: {str(error).lower()}") from None
+        raise UserError(f"{reading.where}: command: {_shown(value)}: {str(error).lower()}") from None
 
 
 def _number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UserError(f"{where}: {value!r} must be of type number")
-    return float(value)
+        raise UserError(f"{where}: {_shown(value)} must be of type number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise UserError(f"{where}: {_shown(value)} is too large") from None
 
 
 # --- what both come to
@@ -175,13 +193,17 @@ def _checked(given: dict[str, Any], reading: Reading) -> Request:
     if name is None:
         raise UserError(f"{where} names no workload: name one of workloads/ with --workload")
     if name not in (known := module_names("workloads")):
-        raise UserError(f"{where}: workload: no {name!r} in workloads/: {nearest(str(name), known)}")
+        raise UserError(f"{where}: workload: no {_shown(name)} in workloads/: {nearest(str(name), known)}")
     if given.get("steps") is not None and given.get("epochs") is not None:
         reading.notes.append("epochs stands beside steps, which count")
         del given["epochs"]
     options = given.get("options") or {}
     if not isinstance(options, dict):
-        raise UserError(f"{where}: options: {options!r} must be of type object")
+        raise UserError(f"{where}: options: {_shown(options)} must be of type object")
+    for key, value in options.items():
+        if not key.isidentifier():
+            raise UserError(f"{where}: options: {_shown(key)} is no name of an option")
+        _number(value, f"{where}: options: {key}")
     whole_options(name, options, f"{where}: options")
     if not given.get("batches"):
         given["batches"] = [describe_workload(name, options)["batch"]]
@@ -278,7 +300,7 @@ def _modak(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
     given = _of_application(application, reading) | _of_options(options, reading)
     if wanted.get("app_type", "ai_training") != "ai_training":
         raise UserError(
-            f"{reading.where}: app_type is {wanted['app_type']!r}: steps are predicted of ai_training alone"
+            f"{reading.where}: app_type is {_shown(wanted['app_type'])}: steps are predicted of ai_training alone"
         )
     _of_builds(wanted, reading)
     return given | _of_training(wanted, reading)
@@ -289,7 +311,7 @@ def _section(found: Mapping[str, Any], name: str, reading: Reading, place: str) 
     if own is None:
         return {}
     if not isinstance(own, dict):
-        raise UserError(f"{reading.where}: {place}{name}: {own!r} must be of type object")
+        raise UserError(f"{reading.where}: {place}{name}: {_shown(own)} must be of type object")
     return own
 
 
@@ -309,7 +331,7 @@ def _of_application(found: Mapping[str, Any], reading: Reading) -> dict[str, Any
     arguments = found.get("arguments")
     text = shlex.join(map(str, arguments)) if isinstance(arguments, list) else str(arguments or "")
     for name, pattern in _ARGUMENTS.items():
-        if told := re.search(rf"(?:^|\s)-{{0,2}}{pattern}[=\s]+(\d+)", text):
+        if told := re.search(rf"(?:^|\s)-{{0,2}}{pattern}[=\s]+(\d{{1,18}})(?!\d)", text):
             given[name] = [int(told[1])] if name == "batches" else int(told[1])
             reading.notes.append(f"{told[0].strip().lstrip('-')} was read from application.arguments")
     if {"steps", "epochs"} <= set(given):
@@ -326,7 +348,7 @@ def _of_options(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
     """Of the job: its name, queue and account, its limits of time and memory, and its cores."""
     names = {"name": "job_name", "queue": "queue", "account": "account"}
     given: dict[str, Any] = {key: found[name] for key, name in names.items() if found.get(name)}
-    limit = re.fullmatch(r"(?:(\d+):)?(\d+):(\d+)", str(found.get("wall_time_limit", "")).strip())
+    limit = re.fullmatch(r"(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})", str(found.get("wall_time_limit", "")).strip())
     if limit:
         hours, minutes, seconds = (int(part or 0) for part in limit.groups())
         given["limit_s"] = float(hours * 3600 + minutes * 60 + seconds)
@@ -335,7 +357,7 @@ def _of_options(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
             f"job_options.wall_time_limit: {found['wall_time_limit']!r} is no time and was passed over"
         )
     if found.get("memory_limit"):
-        size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?b)?", str(found["memory_limit"]).strip().lower())
+        size = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmg]i?b)?", str(found["memory_limit"]).strip().lower())
         if size:
             given["memory_bytes"] = float(size[1]) * _UNITS[size[2] or ""]
         else:
@@ -390,7 +412,7 @@ def _of_training(wanted: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
     framework = str(own.get("backend") if named == "keras" else named)
     if framework not in _FRAMEWORKS:
         raise UserError(
-            f"{reading.where}: ai_framework: no framework {framework!r}: {nearest(framework, _FRAMEWORKS)}"
+            f"{reading.where}: ai_framework: no framework {_shown(framework)}: {nearest(framework, _FRAMEWORKS)}"
         )
     given: dict[str, Any] = {
         "stacks": _stacks(_FRAMEWORKS[framework], own.get("version") if named != "keras" else None, reading)
@@ -411,5 +433,6 @@ def _stacks(framework: str, version: object, reading: Reading) -> list[str]:
     wanted = f"{framework}-{version}"
     found = [name for name in own if name == wanted or name.startswith(f"{wanted}-")]
     if not found:
-        raise UserError(f"{reading.where}: no stack has {framework} {version}: {nearest(wanted, own)}")
+        said = _shown(f"{framework} {version}")[1:-1]
+        raise UserError(f"{reading.where}: no stack has {said}: {nearest(wanted, own)}")
     return found

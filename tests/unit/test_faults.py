@@ -275,6 +275,14 @@ def test_a_campaign_with_a_recorded_failure_is_compared_by_its_presence():
     )
 
 
+def test_starts_that_failed_are_found_by_the_kind_that_their_table_names():
+    rows = [{"campaign": "starts", "launch": "docker", "item": "cold_start_s", "kind": "measured"}]
+    failed = [{**rows[0], "kind": "unavailable"}]
+    sides = {"image_costs": rows}, {"image_costs": failed}, equal_tables.Loose()
+    assert equal_tables.differences(*sides)
+    assert equal_tables.differences(*sides, ["starts.docker+host"]) == []
+
+
 def test_what_differs_between_undisturbed_runs_is_left_out_and_told():
     loose = equal_tables.loose_of([table(1.0), table(1.0, loss=1.5)])
     assert "metrics: loss_last: value" in loose.told()
@@ -589,6 +597,49 @@ def test_a_next_run_that_fails_is_told_though_a_later_one_finishes(tmp_path, mon
     assert [line for line in trial.problems if "only run 2" in line] == trial.problems * ((status, tries) == (0, 2))
 
 
+def test_a_run_that_ends_before_it_is_disturbed_was_not_tried(pool, monkeypatch):
+    monkeypatch.setattr(fault_trials, "SETTLE_S", 0.0)
+
+    def seed(_, folder):
+        folder.mkdir()
+        (folder / "out").touch()  # there is nothing to do
+
+    pool.seed = seed
+    case = fault_trials.Case(kind="kill", where="command of rounds", environment="apptainer")
+    row = fault_trials.Trial(pool, case).row()
+    assert row["reason"].startswith(fault_trials.ENDED) and row["problems"] == [] and row["finished"] is None
+
+
+def test_a_disturbed_run_that_never_ends_is_told_and_so_is_a_trial_that_breaks(pool, monkeypatch):
+    monkeypatch.setattr(fault_trials, "SETTLE_S", 0.0)
+    case = fault_trials.Case(kind="kill", where="command of rounds", environment="apptainer")
+    trial = fault_trials.Trial(pool, case)
+    assert trial.over(SimpleNamespace(wait=lambda: None, processes=dict)) is None
+    assert "had not ended after" in trial.problems[0]
+    monkeypatch.setattr(fault_trials.Trial, "begun", lambda *_: 1 / 0)
+    row = fault_trials.Trial(pool, case).row()
+    assert row["problems"] == [row["problems"][0]] and "ZeroDivisionError" in row["problems"][0]
+    assert "test_faults.py, line" in row["problems"][0] and row["reason"] is None
+
+
+def test_what_is_interrupted_leaves_nothing_running(tmp_path, monkeypatch):
+    ended = []
+
+    class Pool:
+        def __init__(self, home, environment):
+            self.home, self.record, self.about = home, tmp_path, {"commit": faults.commit()}
+            self.runs = [SimpleNamespace(end=lambda: ended.append(environment))]
+
+        def prepare(self):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(faults, "Pool", Pool)
+    asked = SimpleNamespace(minutes=1.0, out=tmp_path / "faults.json", fresh=False)
+    with pytest.raises(KeyboardInterrupt):
+        faults.take(asked, faults.cases(["network"], ["docker"]), [], Journal(tmp_path / "faults.jsonl"))
+    assert ended == ["docker"]
+
+
 # --- the campaign
 
 
@@ -603,7 +654,8 @@ def test_a_campaign_kills_a_hundred_times_each_part_in_each_stage_and_all_kinds_
     assert {case.environment for case in killed} == set(faults.ENVIRONMENTS)
     assert set(faults.KINDS) == {case.kind for case in every[:30]} == set(faults_page.TITLES)
     assert faults.cases(faults.KINDS, faults.ENVIRONMENTS) == every
-    assert all(case.environment == "apptainer" for case in faults.cases(faults.KINDS, ["apptainer"]))
+    alone = faults.cases(faults.KINDS, ["apptainer"])
+    assert all(case.environment == "apptainer" for case in alone) and set(alone) < set(every), "a part of the same"
     assert all(hasattr(fault_trials.Trial, kind) for kind in faults.KINDS)
     assert [case.kind for case in faults.cases(["network"], ["docker"])] == ["network"] * 7
 
@@ -665,7 +717,8 @@ def a_result():
             }
         if row["kind"] == "network":
             row |= {"units": None}
-    return faults.result(rows, {"docker": {"undisturbed_s": 61.2, "loose": ["samples: : its rows"]}})
+    before = {**rows[0], "problems": ["it was repaired"]}
+    return faults.result([before, *rows], {"docker": {"undisturbed_s": 61.2, "loose": ["samples: : its rows"]}})
 
 
 def test_the_page_has_each_kind_and_place_with_its_counts_and_what_was_wrong_in_full(tmp_path):
@@ -677,20 +730,44 @@ def test_the_page_has_each_kind_and_place_with_its_counts_and_what_was_wrong_in_
     assert sum(one["tried"] for one in found["counts"] if one["kind"] == "kill") == 100
     guard = next(one for one in found["counts"] if one["where"] == "guard")
     count = guard["tried"]
-    assert guard["tables"] == [count - 1, count] and guard["left"] == 1
-    assert f"| {count} of {count} | **{count - 1} of {count}** |" in cells["killed (SIGKILL)", "guard"]
+    assert guard["planned"] == count and guard["tables"] == [count - 1, count] and guard["left"] == 1
+    all_of = f"{count} of {count}"
+    assert f"| {all_of} | {all_of} | {all_of} | **{count - 1} of {count}** |" in cells["killed (SIGKILL)", "guard"]
     worker = next(one for one in found["counts"] if one["where"] == "worker")
     assert worker["recorded"] == 1
     assert (
-        "not possible: libfaketime is not there \\| install it"
+        "| 0 of 1: libfaketime is not there \\| install it |"
         in cells["clock steps by an hour", "forwards, programs"]
     )
-    assert "| 1 | 1 of 1 |  | 1 of 1 |" in cells["bad download", "redirect to a page of HTML"]
+    assert "| 1 of 1 | 1 of 1 |  | 1 of 1 |" in cells["bad download", "redirect to a page of HTML"]
     assert len(found["counts"]) == len(lines_of_first_table(lines)) - 2
     assert "metrics.csv: missing,\n1 times\nmounts: /x" in page and "`samples: : its rows`" in page
-    tried = sum(one["tried"] for one in found["counts"])
-    assert f"{tried} trials on A Processor, Linux 6.1, 2026-01-02. In 1 of them something was wrong." in page
+    first, again = page.split("## What was wrong, and was tried again")
+    assert "it was repaired" in again and "it was repaired" not in first
+    tried, planned = (sum(one[name] for one in found["counts"]) for name in ("tried", "planned"))
+    assert planned > tried > 100
+    assert f"{tried} of {planned} planned trials have run, on A Processor, Linux 6.1, 2026-01-02. In 1 of" in page
     assert "61 s in docker" in page
+
+
+def test_a_campaign_that_has_only_begun_says_what_has_not_run():
+    every = faults.cases(faults.KINDS, faults.ENVIRONMENTS)
+    found = faults.result([row_of(case) for case in every[:3]], {})
+    assert sum(one["planned"] for one in found["counts"]) == len(every)
+    text = faults_page.page(found)
+    assert f"3 of {len(every)} planned trials have run" in text and "Nothing was wrong in any of them." in text
+    assert "| bad download | status 404 | 0 of 1 |  |" in text
+
+
+def test_what_is_published_has_no_path_of_this_checkout(tmp_path, monkeypatch):
+    monkeypatch.setattr(faults, "KEPT", tmp_path / "kept.json")
+    monkeypatch.setattr(faults, "PAGE", tmp_path / "faults.md")
+    (case, *_) = faults.cases(faults.KINDS, faults.ENVIRONMENTS)
+    row = row_of(case, problems=[f"cannot read {faults.ROOT}/results/a.json"])
+    write_json(tmp_path / "made.json", faults.result([row], {}))
+    faults.publish(tmp_path / "made.json")
+    assert read_json(faults.KEPT)["trials"][0]["problems"] == ["cannot read results/a.json"]
+    assert "\ncannot read results/a.json\n" in faults.PAGE.read_text()
 
 
 def lines_of_first_table(lines):
@@ -702,7 +779,7 @@ def lines_of_first_table(lines):
 def test_the_page_is_the_one_that_the_kept_results_give():
     kept = read_json(faults.KEPT)
     assert faults.PAGE.read_text() == faults_page.page(kept)
-    assert faults.counts(kept["trials"]) == kept["counts"]
+    assert faults.counts(kept["trials"], faults.cases(faults.KINDS, faults.ENVIRONMENTS)) == kept["counts"]
 
 
 def test_what_is_left_is_listed_and_nothing_is_published_before_there_is_anything(tmp_path):
@@ -715,3 +792,8 @@ def test_what_is_left_is_listed_and_nothing_is_published_before_there_is_anythin
     refused = call("--publish")
     assert refused.returncode == 2 and "run the campaign first" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1 and list(tmp_path.iterdir()) == []
+    journal = Journal(tmp_path / "faults.jsonl")
+    for case, reason in zip(faults.cases(["journal"], ["apptainer"]), (None, "no disk"), strict=False):
+        journal.append({"schema": faults.SCHEMA, **row_of(case, reason=reason)})
+    left = call("--list", "--kinds", "network", "journal").stdout.splitlines()
+    assert len(left) == 10, "what was not possible is tried again"

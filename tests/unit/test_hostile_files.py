@@ -17,11 +17,13 @@ from pathlib import Path
 import pytest
 import yaml
 from fakes import SCRIPT
-from hostile import attack, bent, bounded, kind_of, refused, twisted
+from hostile import SECONDS, attack, bent, bounded, kind_of, refused, twisted
 from hypothesis import strategies
 from log_variants import texts, torch_events, torch_json, write_sqlite
 from test_sealed import GOOD, unit, write_folder
 
+from tare.archive import reading
+from tare.archive.members import INDEX
 from tare.core import archives
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import MOST_TIMES, SMALL_BYTES, json_rows, project_root, read_json, unpacked
@@ -35,11 +37,13 @@ from tare.model.data_sets import DataSet
 from tare.model.journals import ledger, sealed
 from tare.model.schema import Record, parse, parse_file, parse_yaml, read, read_yaml
 from tare.model.studies import study
+from tare.predict import requests
 from tare.profilers import clusters, logs, torch_trace
 from tare.weigh.answer import Answer
 from tare.weigh.facts import PROBE, surroundings
 from tare.weigh.job import HookNotes, keep_facts, steps_in
 
+pytestmark = pytest.mark.timeout(900 + 2 * SECONDS)  # a test attacks at most two readers
 PLACED = """\
 NGTF_SUMMARY: Op_not_supported:  AssignVariableOp -> 24, VarHandleOp -> 24
 NGTF_SUMMARY: Number of nodes in the graph: 67
@@ -255,6 +259,22 @@ def test_environments_of_tare_weigh(tmp_path):
     attack("environments", [YAML.encode()], torn, look)
     pieces = strategies.lists(NAMED | strategies.text(max_size=5), max_size=8).map("".join)
     attack("words of --env", ["docker=a:1 --cpus 2"], lambda _: pieces, choices.read_choice)
+
+
+def test_a_request_of_tare_optimise(tmp_path):
+    from test_optimise import modak
+
+    own = {"workload": "mnist_cnn", "batch": [64, 128], "steps": 9, "environments": ["host"], "memory_gib": 2}
+    own |= {"settings": {"amp": ["bf16"]}, "minutes": 3, "command": "python a.py -b 8", "name": "a"}
+
+    def look(content):
+        requests.read_request(write(tmp_path / "request", content), "mnist_cnn")
+
+    def ways(sample):
+        twists = twisted(json.loads(sample))
+        return bent(sample) | twists.map(lambda found: yaml.safe_dump(found, allow_unicode=True).encode())
+
+    attack("requests", [json.dumps(one).encode() for one in (own, modak())], ways, look)
 
 
 def test_an_answer_of_tare_weigh():
@@ -643,3 +663,24 @@ def test_the_readers_of_archives_under_attack(tmp_path):
 
     attack("tars", [tar], torn, unpacks)
     attack("zips", [made.getvalue()], torn, lists)
+
+
+def test_an_archive_of_a_study(tmp_path):
+    files = {"results/tables/a.csv": b"x" * 300, "tare/a.py": b"y"}
+    listed = {name: {"sha256": "0" * 64, "bytes": len(data)} for name, data in files.items()}
+    index = {"format": 1, "tare": "0", "study": "s", "machines": [], "programs": {}, "remade": []}
+    index["members"] = listed
+
+    def packed(listing):
+        made = io.BytesIO()
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in {**files, INDEX: listing}.items():
+                archive.writestr(name, data)
+        return made.getvalue()
+
+    def look(content):
+        with reading.opened(write(tmp_path / "a.zip", content)) as root:
+            reading.index_of(root)
+
+    attack("archives", [packed(json.dumps(index).encode())], torn, look)
+    attack("lists of archives", [(index, None)], wrong, lambda sample: look(packed(as_bytes(sample[0]))))

@@ -4,7 +4,9 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 
+import canaries
 import frauds
 import pytest
 
@@ -40,6 +42,18 @@ def test_the_smoke_study_holds(smoke):
     assert told(results) == {}
     nothing = {name for name, one in results.items() if not one.notes.looked}
     assert nothing == {"members", "crate", "stamps", "held", "machines", "words"}
+
+
+def test_secrets_of_the_environment_are_in_no_record_log_page_or_archive(smoke, tmp_path):
+    packed = tmp_path / "smoke.zip"
+    words = [sys.executable, "-m", "tare", "archive", "config/smoke.yaml", "--out", str(packed)]
+    subprocess.run(words, cwd=smoke, env={**os.environ, "PYTHONPATH": str(smoke)}, check=True, capture_output=True)
+    with zipfile.ZipFile(packed) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    assert (tmp_path / "unpacked/results/smoke/report/index.html").exists()
+    places = [smoke / "results", smoke / ".snakemake", tmp_path / "unpacked"]
+    assert canaries.found_in(places) == []
+    assert canaries.MARK not in (smoke / "progress.txt").read_text()
 
 
 def test_pictures_are_drawn_again_and_those_that_were_edited_are_found(smoke, tmp_path):
