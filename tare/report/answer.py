@@ -168,7 +168,7 @@ def answer_table(found: Sequence[Decision]) -> Table:
     return Table.of(
         sorted(found, key=lambda one: (env_order(one.env), _place(_answered(one)))),
         {"environment": lambda one: Cell(text=title_of(one), below=asked_title(_answered(one))), **COLUMNS},
-        caption=f"{workload_title(found[0].workload)}: what each environment costs, against the host",
+        caption=f"{workload_title(found[0].workload)}: what each environment costs, compared with the host",
     )
 
 
