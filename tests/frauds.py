@@ -920,8 +920,8 @@ CATALOGUE: tuple[Fraud, ...] = (
 # What no check can find, with the reason; the first is found where a hash was kept elsewhere (`held`).
 UNDETECTABLE: Mapping[str, str] = {
     "the whole chain is made again with other data": (
-        "all of it is consistent; `--held` finds it with a hash that was kept after the data, in a signed tag or by "
-        "a reviewer"
+        "all of it is consistent; `--held` finds it with a hash that was kept after the data, in a signed tag or "
+        "by a reviewer"
     ),
     "a later try is removed with its rows, and the try before it is restored": (
         "the folder is as it was before; `--held` finds it with the hash of a later row"

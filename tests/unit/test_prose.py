@@ -1,7 +1,7 @@
 """Documents keep to tests/style.yaml: sentences that can be read, the field's words, nothing that it bans."""
 
 import pytest
-from prose import ROOT, banned, excesses, is_generated, look, pages, sentences, style, texts
+from prose import ROOT, banned, excesses, is_generated, look, pages, sentences, style, texts, written_words
 
 FOUND = pages()
 
@@ -13,7 +13,7 @@ def test_a_page_keeps_to_the_style(name):
 
 
 def test_pages_that_the_style_names_are_there():
-    named = [*style()["generated"], *style()["exceptions"]]
+    named = [*style()["generated"], *style()["lists"], *style()["exceptions"]]
     assert [name for name in named if not (ROOT / name).is_file()] == []
     assert "README.md" in FOUND and len(FOUND) > 20
 
@@ -79,6 +79,12 @@ def test_sentences_that_are_too_many_or_too_long_are_named():
     assert "4 of 34 sentences have more than 25 words" in excesses("x.md", look(short + long * 4))[0]
     assert "x.md:1: 42 words, 40 at most" in excesses("x.md", look(short + longest))[0]
     assert excesses("x.md", look("One word. " + long)) == [] and excesses("x.md", look(long * 2))
+
+
+def test_documents_are_short(tmp_path):
+    assert 20_000 < written_words() <= style()["most_words"]
+    (tmp_path / "README.md").write_text("Four words, | and 7.\n\n| --- |\n")
+    assert written_words(tmp_path) == 4
 
 
 def test_a_glossary_is_short():
