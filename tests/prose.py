@@ -1,5 +1,4 @@
-    yield f"| all | {' | '.join(map(str, sums))} |"
-    yield f"| written by hand, without lists | {written_words(root)} |"""Words of the documents: how long their sentences are, and what tests/style.yaml bans.
+"""Words of the documents: how long their sentences are, and what tests/style.yaml bans.
 
     python tests/prose.py                            counts by page
     python tests/prose.py --findings docs/gpu.md     each place, with what to say instead
@@ -244,6 +243,7 @@ def report(root: Path) -> Iterator[str]:
         sums = [max(a, b) if place == 3 else a + b for place, (a, b) in enumerate(zip(sums, row, strict=True))]
         yield f"| {name}{' (generated)' if is_generated(name) else ''} | {' | '.join(map(str, row))} |"
     yield f"| all | {' | '.join(map(str, sums))} |"
+    yield f"| written by hand, without lists | {written_words(root)} |"
 
 
 def main() -> None:
