@@ -67,7 +67,7 @@ def run_read_log(arguments: argparse.Namespace) -> int:
         if study is not None:
             found = own_log.beside(study, arguments.workload, arguments.env, whole, log.metrics)
             beside += [{"file": str(path), **row} for row in found]
-            lines += ["", f"beside {study.paper}, {arguments.workload} in {arguments.env}:"]
+            lines += ["", f"compared with {study.paper}, {arguments.workload} in {arguments.env}:"]
             lines += _table(found, ["metric", "where", "published", "value", "unit", "agrees", "note"])
     for out, table, columns in ((arguments.out, told, COLUMNS), (arguments.paper_out, beside, PAPER_COLUMNS)):
         if out is not None and len(refused) < len(arguments.files):
@@ -89,9 +89,9 @@ def _check(arguments: argparse.Namespace) -> None:
     if given and not arguments.paper:
         raise UserError(f"--{given[0].replace('_', '-')} says what --paper published: name the study too")
     if arguments.out is not None and arguments.out == arguments.paper_out:
-        raise UserError(f"--out and --paper-out are both {arguments.out}: give each table a file of its own")
+        raise UserError(f"--out and --paper-out are both {arguments.out}: give each table its own file")
     if arguments.paper and not (arguments.workload and arguments.env):
-        raise UserError("--paper needs --workload and --env: which of its numbers stand beside the logs")
+        raise UserError("--paper needs --workload and --env: they choose the numbers that are compared with the logs")
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[str]:

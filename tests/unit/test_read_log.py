@@ -184,7 +184,7 @@ def test_the_papers_own_kernels_give_its_sums(capsys, tmp_path):
     status, told, _ = run(
         capsys, path, "--paper", "nyu2022", "--workload", "mnist_cnn", "--env", "host", "--paper-out", out
     )
-    assert status == 0 and "beside nyu2022, mnist_cnn in host" in told
+    assert status == 0 and "compared with nyu2022, mnist_cnn in host" in told
     table = pd.read_csv(out).set_index(["metric", "where"])
     # config/published/nyu2022.yaml: figure 13 and the log say 475,211,776; weighted by invocations it is more
     flops = table.loc[("flops_fp32", "figure 13")]
