@@ -91,7 +91,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.out is not None and arguments.out == arguments.paper_out:
         raise UserError(f"--out and --paper-out are both {arguments.out}: give each table its own file")
     if arguments.paper and not (arguments.workload and arguments.env):
-        raise UserError("--paper needs --workload and --env: they choose the numbers that are compared with the logs")
+        raise UserError("--paper needs --workload and --env: they choose the numbers to compare with the logs")
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[str]:
