@@ -44,7 +44,7 @@ def add(subparsers: Any) -> None:
         help="how training steps are found: auto (calls of optimizers and the like), none, or a regular expression "
         "that a line of output matches at the end of each step",
     )
-    weigh.add_argument("--no-causes", action="store_true", help="do not look for what makes an environment slower")
+    weigh.add_argument("--no-causes", action="store_true", help="do not look for causes of a difference")
     weigh.add_argument(
         "--network", choices=("on", "off"), default="off", help="whether the job has a network (default off)"
     )
