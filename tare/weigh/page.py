@@ -101,7 +101,7 @@ def _method(answer: Answer) -> list[str]:
         f"On {answer.machine}, in {answer.workdir}.",
         f"Each round launches every environment once, and {answer.reference} twice.",
         "Launches of a sliced round take turns of about 40 ms on the machine, so all of them meet the same noise. "
-        "The compared time of a launch is the sum of its own turns.",
+        "The compared time of a launch is the sum of its slices.",
         f"Steps were detected from: {answer.steps}." if answer.steps else "No steps were detected.",
         *(
             [f"Variables of the shell that were not passed to the job: {', '.join(answer.left_out)}."]
