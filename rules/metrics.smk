@@ -110,7 +110,7 @@ rule summarize_environment:
         code=EXTRACTION,
         folder=subpath(output.metrics, parent=True),
     message:
-        "{wildcards.env} beside the host: metrics, verdicts, cost by job length"
+        "{wildcards.env} compared with the host: metrics, verdicts, cost by job length"
         + TOLD_ON
     shell:
         ON

@@ -81,7 +81,7 @@ NOTEBOOKS = {
     ),
     "environments": (
         "environments",
-        ["metrics", "verdicts", "operators", "samples", "steps", "stack_profiles"],
+        ["metrics", "verdicts"],
         [],
         [
             *figures("split", "Environments", "where the time goes", ["all"]),
@@ -89,22 +89,16 @@ NOTEBOOKS = {
                 "intervals", "Environments", "ratio to the host", WORKLOADS + OWN_JOBS
             ),
             *figures("units", "Environments", "every launch", WORKLOADS + OWN_JOBS),
-            *figures(
-                "utilisation",
-                "Environments",
-                "CPU and memory over a launch",
-                WORKLOADS,
-            ),
-            *figures("operators", "Environments", "operators by own time", WORKLOADS),
-            *figures("stacks", "Environments", "stacks", STACK_WORKLOADS),
-            *figures(
-                "stack_steps",
-                "Environments",
-                "what a step is made of, by stack",
-                PROFILED_IN_STACKS,
-            ),
-            *figures("arms", "Environments", "arms", ARM_WORKLOADS),
         ],
+    ),
+    "profile": (
+        "a profiled launch",
+        ["operators", "samples", "steps"],
+        [],
+        figures(
+            "utilisation", "Environments", "CPU and memory over a launch", WORKLOADS
+        )
+        + figures("operators", "Environments", "operators by own time", WORKLOADS),
     ),
     "why": (
         "why",
@@ -171,9 +165,21 @@ if SWEPT:
 if CHOICE_WORKLOADS:
     NOTEBOOKS["choices"] = (
         "environment or settings",
-        ["metrics", "verdicts"],
+        ["metrics", "verdicts", "stack_profiles"],
         [],
-        figures("choices", "Environments", "environment or settings", CHOICE_WORKLOADS),
+        [
+            *figures(
+                "choices", "Environments", "environment or settings", CHOICE_WORKLOADS
+            ),
+            *figures("arms", "Environments", "arms", ARM_WORKLOADS),
+            *figures("stacks", "Environments", "stacks", STACK_WORKLOADS),
+            *figures(
+                "stack_steps",
+                "Environments",
+                "what a step is made of, by stack",
+                PROFILED_IN_STACKS,
+            ),
+        ],
     )
 if DEVICE_WORKLOADS:
     NOTEBOOKS["device"] = (

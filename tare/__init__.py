@@ -1,6 +1,6 @@
 """Tare weighs the container: what an execution environment costs deep-learning training."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 def mark(name: str = "step") -> None:

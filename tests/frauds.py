@@ -919,29 +919,26 @@ CATALOGUE: tuple[Fraud, ...] = (
 
 # What no check can find, with the reason; the first is found where a hash was kept elsewhere (`held`).
 UNDETECTABLE: Mapping[str, str] = {
-    "the whole chain is made again with other data, and no hash was kept elsewhere after the data": (
-        "all of it is consistent. `--held` finds it if the hash of a later stamp, or of a row of the ledger, was "
-        "kept in a signed tag or with a reviewer. A forger can keep a stamp from before the data"
+    "the whole chain is made again with other data": (
+        "all of it is consistent; `--held` finds it with a hash that was kept after the data, in a signed tag or "
+        "by a reviewer"
     ),
     "a later try is removed with its rows, and the try before it is restored": (
-        "the folder is as it was before; `--held` finds it if the hash of a later row was kept elsewhere"
+        "the folder is as it was before; `--held` finds it with the hash of a later row"
     ),
-    "records that neither the ledger nor a launch repeats are edited, and all is made again": (
-        "profiled launches, ceilings, the machine, builds, copies of the tree, answers of `tare optimise`: the "
-        "archive's SHA-256 shows it if that was kept elsewhere"
+    "records that neither the ledger nor a launch repeats are edited: profiled launches, ceilings, the machine, "
+    "builds, copies of the tree, answers of `tare optimise`": (
+        "the archive's SHA-256 shows it if that was kept elsewhere"
     ),
-    "a launch that succeeded is recorded as failed": (
-        "launches do fail; the report counts them, and only a hash that was kept elsewhere shows it"
+    "a launch that succeeded is recorded as failed, or all its times are scaled without leaving a gap": (
+        "it might be so; only a hash that was kept elsewhere shows it"
     ),
-    "someone makes rounds void while they run": (
-        "whoever can stop the machine can do this; the report counts void rounds, with their reasons"
+    "someone makes rounds void while they run, or loads the machine while one environment runs": (
+        "whoever owns the machine can do this; the report counts void rounds and others' use of processors"
     ),
     "the dates in ledger, seals and stamps are false": (
-        "they come from the machine's clock, which its owner sets; a stamp that was kept elsewhere and a word from "
-        "outside have other dates"
-    ),
-    "all times of a launch are scaled, with slices, marks and processor time, and no gap is left": (
-        "it might be another launch; only a hash that was kept elsewhere shows it"
+        "they come from the machine's clock; a stamp that was kept elsewhere and a word from outside have other "
+        "dates"
     ),
     "a program invents the records by the honest designs": (
         "no number proves its origin; `tare rerun` measures again elsewhere"
@@ -949,14 +946,8 @@ UNDETECTABLE: Mapping[str, str] = {
     "the study is run many times in other folders, and the most pleasing run is archived": (
         "each folder has its own ledger; a stamp that was published before the first run names one"
     ),
-    "the machine was loaded while one environment ran": (
-        "the use of processors by others is recorded, but can be forged as easily as the times"
-    ),
-    "an order is chosen afterwards, every launch is put where that order has it, and no word was given": (
-        "seed, orders, paddings and times agree then; after a word from outside, `words` finds it"
-    ),
-    "the order's seed was drawn until its order pleased, and no word was given": (
-        "a seed comes from the machine's clock; a word from outside leaves no choice"
+    "an order is chosen afterwards, or its seed was drawn until the order pleased, and no word was given": (
+        "seed, orders and times agree; a word from outside leaves no choice"
     ),
     "a number of a table is changed by less than its column's tolerance": (
         "rounding by other libraries could cause it; archive.json has the hash of the original table"

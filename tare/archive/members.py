@@ -106,7 +106,7 @@ def _said(text: str) -> str:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key is there twice")
     return found
 
 

@@ -112,7 +112,7 @@ def _refuse_wrong(infos: Sequence[zipfile.ZipInfo], path: Path, most_bytes: int)
         if info.orig_filename != info.filename:
             reason = "its name has a character that no path here has"
         elif name in seen:
-            reason = "it stands there twice"
+            reason = "it is there twice"
         elif info.flag_bits & ENCRYPTED:
             reason = "it is encrypted"
         elif info.compress_type not in METHODS:

@@ -24,7 +24,7 @@ def add(subparsers: Any) -> None:
     starts.set_defaults(run=run_starts)
 
     costs = subparsers.add_parser(
-        "image-costs", parents=[common], help="make the table of what images cost: seconds, bytes, starts"
+        "image-costs", parents=[common], help="make the table of the costs of images: seconds, bytes, starts"
     )
     costs.add_argument("--images", type=Path, help="folder of image records (default results/images)")
     costs.add_argument("--starts", type=Path, help="sealed.json of `tare starts` (default: no starts)")

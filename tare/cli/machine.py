@@ -34,7 +34,7 @@ def add(subparsers: Any) -> None:
         "--dry-run", "-n", action="store_true", help="print what would be done, and install nothing"
     )
     install.set_defaults(run=run_install)
-    listing = actions.add_parser("list", help="list what is here, what is missing, and what Tare installed")
+    listing = actions.add_parser("list", help="list installed and missing programs, and what Tare installed")
     listing.set_defaults(run=run_list)
     fetch = subparsers.add_parser("fetch", help="fetch, verify and prepare a data set")
     fetch.add_argument(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tare.weigh.answer import Answer
     from tare.weigh.request import Request
 
 EXAMPLE = "tare weigh --env host --env docker=python:3.12-slim -- python train.py --epochs 1"
@@ -45,7 +44,7 @@ def add(subparsers: Any) -> None:
         help="how training steps are found: auto (calls of optimizers and the like), none, or a regular expression "
         "that a line of output matches at the end of each step",
     )
-    weigh.add_argument("--no-causes", action="store_true", help="do not look for what makes an environment slower")
+    weigh.add_argument("--no-causes", action="store_true", help="do not look for causes of a difference")
     weigh.add_argument(
         "--network", choices=("on", "off"), default="off", help="whether the job has a network (default off)"
     )
@@ -107,6 +106,7 @@ def run_weigh(arguments: argparse.Namespace) -> int:
     from tare.core import streams
     from tare.core.arguments import INTERRUPTED
     from tare.weigh import gate, words
+    from tare.weigh.page import write_page
     from tare.weigh.session import ANSWER, weigh
 
     request = _request(arguments)
@@ -117,9 +117,9 @@ def run_weigh(arguments: argparse.Namespace) -> int:
         with contextlib.redirect_stdout(sys.stderr):
             answer = weigh(request, results)
     except KeyboardInterrupt:
-        streams.tell("tare: interrupted before there was an answer; the next start begins anew")
+        streams.tell("tare: interrupted before there was an answer; the next call starts again")
         return INTERRUPTED
-    _write_page(answer, results)
+    write_page(answer, results / "index.html")
     print((results / ANSWER).read_text(encoding="utf-8") if arguments.json else words.terminal(answer))
     if arguments.markdown is not None:
         arguments.markdown.parent.mkdir(parents=True, exist_ok=True)
@@ -176,17 +176,6 @@ def _request(arguments: argparse.Namespace) -> Request:
         shell=shell,
         left_out=tuple(name for name in left_out if name not in variables),
     )
-
-
-def _write_page(answer: Answer, results: Path) -> None:
-    from tare.core import streams
-
-    try:
-        from tare.weigh.page import write_page
-
-        write_page(answer, results / "index.html")
-    except ModuleNotFoundError as error:
-        streams.tell(f"tare: no page: {error.name} is not installed (pip install jinja2)")
 
 
 def _positive(value: float, option: str) -> float:

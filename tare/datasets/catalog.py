@@ -281,7 +281,7 @@ def ensure(record: DataRecord, registry: Registry | None = None) -> Path:
     again = prepare(record.name, choice, registry, record.broken_images)
     if difference := _first_difference(record.files, again.files):
         raise IntegrityError(
-            f"{record.dataset} prepared again differs from its record ({difference}); fetch it anew: "
+            f"{record.dataset} prepared again differs from its record ({difference}); fetch it again: "
             f"python -m tare fetch --dataset {record.name}"
         )
     return Path(again.folder)

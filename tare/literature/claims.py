@@ -294,7 +294,7 @@ def _extreme(claim: Claim, workload: str, environments: Sequence[str], here: Her
     missing = [(other, metric) for metric in claim.metrics for other in others if (other, metric) not in spans]
     lacking = [(env if other == HOST or not found else other, metric) for other, metric in missing]
     why = _why_missing(lacking, claim, workload, here, found) if missing else None
-    held = {f"{words(metric)} beside {other}": one for (other, metric), one in holds.items()}
+    held = {f"{words(metric)} compared with {other}": one for (other, metric), one in holds.items()}
     evidence = _evidence(found, claim, workload, environments, here)
     return decide(evidence, held, any(fails), why, _left_open(found))
 

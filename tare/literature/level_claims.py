@@ -88,7 +88,7 @@ def faster(claim: Claim, workload: str, environments: Sequence[str], here: Measu
     confound = confound_of(claim, workload, here)
     also = f" {confound}" if confound else ""
     size = "" if claim.change is None else f", where {claim.change.value:+g}% is published"
-    compared = f"the speed of {claim.level} is {speed} beside {claim.against}"
+    compared = f"the speed of {claim.level} is {speed} compared with {claim.against}"
     counts = " and ".join(map(str, speed.counts))
     evidence = f"{claim.metrics[0]}: {compared}{size} ({counts} units).{also}"
     if claim.why_not is not None:

@@ -74,7 +74,7 @@ def compare(published: MeasuredWith, claim: Claim, here: Here, workload: str) ->
 def _stacks(published: MeasuredWith, claim: Claim, levels: Sequence[str], here: Here, workload: str) -> Compared:
     """The stacks of a claim's two levels: the same where both are; unknown where one was not measured here."""
     asked = [claim.stack or published.stack, claim.against_stack or published.stack]
-    was = " beside ".join(dict.fromkeys(map(_told, asked)))
+    was = " and ".join(dict.fromkeys(map(_told, asked)))
     own = here.metrics[(here.metrics["workload"] == workload) & (here.metrics["kind"] == "measured")]
     names = [with_setting(level)[0] for level in levels]
     if set(names) - set(own["stack"].dropna()):
@@ -86,7 +86,7 @@ def _stacks(published: MeasuredWith, claim: Claim, levels: Sequence[str], here: 
         for name, version in wanted.items()
     )
     told = [_told({p: v for builds in each.values() for p, v in builds.items()}) for each in found]
-    return Compared(STACK, same, was, " beside ".join(dict.fromkeys(told)))
+    return Compared(STACK, same, was, " and ".join(dict.fromkeys(told)))
 
 
 def _locked(stack: str, wanted: Mapping[str, str]) -> dict[str, dict[str, str]]:

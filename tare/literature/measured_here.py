@@ -30,7 +30,7 @@ COUNTED = "flops_measured"  # by ncu, of all units of the device
 GUESTS = ("vm",)
 # Kinds of campaigns in a reader's words, and their units.
 PLAIN = {"rounds": "whole runs", "steps": "training steps"}
-AMONG = {SHARED: " beside a second job", DISTRIBUTED: " in several instances"}
+AMONG = {SHARED: " next to a second job", DISTRIBUTED: " in several instances"}
 MEDIAN_OF = {"rounds": "whole runs", "steps": "rounds"}
 NO_STEPS = "; rounds.steps in its file adds them"
 # What tables of papers call a quantity that was sampled or counted.

@@ -41,7 +41,7 @@ def ordered(claim: Claim, workload: str, environments: Sequence[str], here: Here
                 told[asked[-1]] = _ratio(claim, metric, env, pair, here, len(environments))
     evidence = sentence(list(filter(None, (_told(*one, told[one], claim, here) for one in asked)))) or NOTHING
     spans = {one: ratio for one, ratio in told.items() if ratio is not None}
-    held = {f"{words(metric)} of {one} beside {other} in {env}": ratio.low > 1
+    held = {f"{words(metric)} of {one} compared with {other} in {env}": ratio.low > 1
             for (metric, env, (one, other)), ratio in spans.items()}  # fmt: skip
     failed = any(ratio.high < 1 for ratio in spans.values())
     why = _why_missing(claim, here, set(asked) - set(spans)) if len(spans) < len(asked) else None

@@ -518,7 +518,7 @@ class Paper(Record):
     @model_validator(mode="after")
     def _names_what_is_there(self) -> Self:
         if self.claims and self.measured_with is None:
-            raise ValueError("measured_with: missing; claims are judged beside what they were measured with")
+            raise ValueError("measured_with: missing; claims say what they were measured with")
         entries, rows = {name for name, _ in self.entries}, {name for name, _ in self.table_rows}
         claims = [claim.id for claim in self.claims]
         for name in (name for sentence in self.sentences for name in sentence.claims):
@@ -553,7 +553,7 @@ class Paper(Record):
         numbers = [plot.figure for plot in self.plotted]
         for number in numbers:
             if numbers.count(number) > 1:
-                raise ValueError(f"plots: figure {number} stands there twice")
+                raise ValueError(f"plots: figure {number} is there twice")
         plots, valued = dict(zip(numbers, self.plotted, strict=True)), {one.figure for one in self.figures}
         for one in self.figures:
             if one.figure not in plots:
@@ -577,7 +577,7 @@ class Paper(Record):
             if plot.table is not None:
                 _refuse(f"{where}: no table", plot.table, [table.name for table in self.tables])
             if plot.largest and plot.figure in valued:
-                raise ValueError(f"{where}: largest: it has values of its own: drop one of the two")
+                raise ValueError(f"{where}: largest: it has its own values: drop one of the two")
             for name in plot.largest:
                 _refuse(f"{where}: largest: no row or entry", name, values)
                 value = values[name]

@@ -32,7 +32,7 @@ def repays(claim: Claim, workload: str, environments: Sequence[str], here: Here)
     ratio = next((one for one in to_host(here, workload, claim.metrics[0]) if one.env == env), None)
     images = [one for one in built(here.image_costs, here.verdicts, here.metrics, workload) if one.env == env]
     if ratio is None or not images:
-        return opened(NOTHING, f"no interval of whole runs of {env} beside the host, or no image that was built")
+        return opened(NOTHING, f"no interval of whole runs of {env} to the host, or no image that was built")
     found = {one: runs_until_paid(one.build_s, one.low_s, one.high_s) for one in images}
     evidence = sentence(
         [

@@ -111,7 +111,7 @@ class Answer(FileRecord):
         try:
             former = read(type(self), path)
         except TareError as error:
-            say(f"written anew: {error}")
+            say(f"written again: {error}")
             return self
         return self.replace(measured=former.measured, searched=former.searched)
 

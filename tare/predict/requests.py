@@ -151,7 +151,7 @@ def _own(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
     settings = {str(key): _listed(levels) for key, levels in settings.items()}
     if found.get("compile") is not None:
         if "compile" in settings:
-            reading.notes.append("compile stands beside settings.compile, which counts")
+            reading.notes.append("compile and settings.compile are both given: the second counts")
         settings.setdefault("compile", _listed(found["compile"]))
     if settings:
         given["settings"] = settings
@@ -195,7 +195,7 @@ def _checked(given: dict[str, Any], reading: Reading) -> Request:
     if name not in (known := module_names("workloads")):
         raise UserError(f"{where}: workload: no {_shown(name)} in workloads/: {nearest(str(name), known)}")
     if given.get("steps") is not None and given.get("epochs") is not None:
-        reading.notes.append("epochs stands beside steps, which count")
+        reading.notes.append("epochs and steps are both given: steps count")
         del given["epochs"]
     options = given.get("options") or {}
     if not isinstance(options, dict):
@@ -375,7 +375,7 @@ def _of_builds(wanted: Mapping[str, Any], reading: Reading) -> None:
     """Switches and the sections that they switch on, which may contradict each other."""
     for switch, name in (("enable_opt_build", "opt_build"), ("enable_autotuning", "autotuning")):
         if name in wanted and wanted.get(switch) is False:
-            reading.notes.append(f"optimisation.{name} stands beside {switch}: false, and was passed over")
+            reading.notes.append(f"optimisation.{name} contradicts {switch}: false, and was ignored")
         elif wanted.get(switch) and name not in wanted:
             reading.notes.append(f"optimisation.{switch} has no section {name}, and was passed over")
     builds = _section(wanted, "opt_build", reading, "optimisation.")

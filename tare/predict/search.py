@@ -114,8 +114,8 @@ def search(
     run = _Search(request=request, choice=choice, target=target, measure=measure, clock=clock, tell=tell)
     if not run.space:
         raise UnavailableError(
-            "there is nothing to search: the request allows nothing beside the framework's default that can be "
-            "measured here; name further settings, threads, batches or environments in it"
+            "there is nothing to search: apart from the framework's default, the request allows nothing that can "
+            "be measured here; name further settings, threads, batches or environments in it"
         )
     run.open(path)
     ends = clock() + 60 * minutes

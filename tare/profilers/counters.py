@@ -221,7 +221,7 @@ class _Sums:
     def seconds(self) -> Quantity:
         took = self.durations()
         if took is None:
-            return Quantity(value=None, unit="s", note="no time of kernels beside their counters")
+            return Quantity(value=None, unit="s", note="no time of kernels with their counters")
         how = DURATION if DURATION in self.names else "bytes by average throughput of each kernel"
         return Quantity(value=float(took.sum()), unit="s", note=f"sum over kernels: {how}")
 

@@ -30,7 +30,7 @@ OF_STATS = re.compile(
     r"\"?Total(?: \(MB\))?\"?,\"?(?:Count|Operations)\b|\"?Start ?\((?:ns|sec)\)\"?(?:,|\s{2,})\"?Duration ?\()",
     re.MULTILINE,
 )
-SQLITE = "read the SQLite beside it (nsys export --type sqlite REPORT makes it): it has exact times and bytes"
+SQLITE = "read the SQLite file next to it (nsys export --type sqlite REPORT makes it): it has exact times and bytes"
 NOT_DIVIDED = {*counters.RATES, *timeline.NOT_PER_STEP, "warp_execution_efficiency", "tex_cache_hit_rate"}
 
 
@@ -113,7 +113,7 @@ def _reader(text: str, path: Path) -> Callable[[str, Path], Log]:
     named = _with_tables(text)
     if len(named) > 1:
         raise UserError(
-            f"{path} holds tables of {' and of '.join(named)}: give each profiler's log a file of its own"
+            f"{path} holds tables of {' and of '.join(named)}: give each profiler's log its own file"
         )
     if named:
         return profilers[named[0]]

@@ -56,7 +56,7 @@ REASONS: tuple[tuple[str, str | None, str], ...] = (
      "pause it while profiling: dcgmi profile --pause, or stop the exporter of GPU metrics"),
     (r"ERR_NVGPUCTRPERM", "this user may not read the device's performance counters (ERR_NVGPUCTRPERM)",
      "profile as root, or load the driver's module with NVreg_RestrictProfilingToAdminUsers=0; a container "
-     "needs --cap-add SYS_ADMIN besides"),
+     "also needs --cap-add SYS_ADMIN"),
     # A mining processor, a secure mode, a driver of Windows: it says so itself.
     (r"((?:ERR_NVCMPGPU|Confidential computing|Profiling is not supported on[^\n]*(?:Windows Subs|SLI))[^\n]*)",
      None, "profile on another device"),

@@ -135,7 +135,7 @@ class _Found:
         own = self._seen.setdefault(owner[:2], {}).setdefault(index, set())
         if name in own:
             raise IntegrityError(
-                f"{at}: {name} stands twice under one kernel: the headers of kernels are missing, so that numbers "
+                f"{at}: {name} is listed twice for one kernel: the headers of kernels are missing, so that numbers "
                 "have no owner; profile again with --csv --log-file"
             )
         own.add(name)
@@ -175,7 +175,7 @@ class _Found:
                 f"first in line {self._uneven[0]}"
             )
         if self.sums and (self._has_managed or scan.has(UNIFIED)):
-            told.append("the program has unified memory: copies are those besides the pages that it moved")
+            told.append("the program has unified memory: pages that it moved are not counted as copies")
         if self.sums and self._has_launches and all(one["kind"] != "kernel" for one in self.sums):
             told.append("the program launched kernels, and the log has none: they failed, or their rows are lost")
         return told
@@ -387,7 +387,7 @@ def _plain_metrics(found: _Found, part: Part) -> None:
         owner = (block, device, kernel, times[device, kernel])
         found.add_metric(number, owner, kernel, [*cells[:2], *cells[-3:]])
     if empty:
-        raise IntegrityError(f"{found.where} line {empty}: no number stands below this kernel: {CUT}")
+        raise IntegrityError(f"{found.where} line {empty}: this kernel has no numbers: {CUT}")
 
 
 def _plain_summary(found: _Found, part: Part) -> None:

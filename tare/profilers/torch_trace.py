@@ -216,7 +216,7 @@ class _Check:
         args = event.get("args") or {}
         same = (*(str(event.get(key)) for key in ("cat", "name", "pid", "tid", "ts", "dur")), str(args))
         if event["dur"] > 0 and same in self._seen:
-            raise IntegrityError(f"{at()} is the same as one before: it stands there twice")
+            raise IntegrityError(f"{at()} is the same as one before: it is there twice")
         self._seen.add(same)
 
     def _line(self, place: int) -> str:

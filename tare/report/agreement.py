@@ -74,7 +74,8 @@ def glances(table: pd.DataFrame, titles: Sequence[str]) -> list[SimpleNamespace]
     """A table of each question: a row for each environment, a column for each machine, and their difference."""
     found = []
     campaigns = table["first_campaign"].fillna(table["second_campaign"])
-    for (workload, metric, campaign), rows in table.groupby(["workload", "metric", campaigns], sort=False):
+    questions = [asked(*both) for both in zip(table["metric"], campaigns, strict=True)]
+    for (workload, question), rows in table.assign(asked=questions).groupby(["workload", "asked"], sort=False):
         own = sorted(rows.to_dict("records"), key=lambda row: env_order(row["launch"]))
         lines = [
             (
@@ -84,7 +85,7 @@ def glances(table: pd.DataFrame, titles: Sequence[str]) -> list[SimpleNamespace]
             )
             for row in own
         ]
-        title = f"{workload_title(str(workload))}, {asked(str(metric), str(campaign))}"
+        title = f"{workload_title(str(workload))}, {question}"
         found.append(SimpleNamespace(title=title, columns=[*titles, "second to first"], rows=lines))
     return found
 

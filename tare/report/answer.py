@@ -168,7 +168,7 @@ def answer_table(found: Sequence[Decision]) -> Table:
     return Table.of(
         sorted(found, key=lambda one: (env_order(one.env), _place(_answered(one)))),
         {"environment": lambda one: Cell(text=title_of(one), below=asked_title(_answered(one))), **COLUMNS},
-        caption=f"{workload_title(found[0].workload)}: what each environment costs, against the host",
+        caption=f"{workload_title(found[0].workload)}: what each environment costs, compared with the host",
     )
 
 
@@ -259,7 +259,7 @@ def sentence(evidence: Evidence) -> str | None:
             f"More minutes are not expected to settle the inconclusive comparisons. {wanted}. But the campaign "
             f"ends after about {found.ends_at:,} rounds, when whole runs reach the half-width of "
             f"{evidence.study.rounds.half_width:.1%} that the study asks for. To let it go on, set a smaller "
-            "`rounds: half_width`."
+            "“rounds: half_width”."
         )
     if found.minutes is None:
         return (
@@ -268,7 +268,7 @@ def sentence(evidence: Evidence) -> str | None:
             "hours."
         )
     if len(measured(evidence.study.machines)) > 1:
-        return f"{wanted}. To measure for longer, on every machine of the study, set a larger `rounds: budget_s`."
+        return f"{wanted}. To measure for longer, on every machine of the study, set a larger “rounds: budget_s”."
     return Markup(
         "{} should settle the inconclusive comparisons if the spread stays the same. {}. It is a new try: its "
         "verdicts replace these, and it has a smaller share of the error rate alpha."

@@ -89,7 +89,7 @@ def design_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
     count, reached = units_text(len(campaign.counted), campaign.kind), half_width(campaign, verdicts)
     if whole := sum(bool(unit.whole) for unit in campaign.counted):
         count += f" ({whole} of them for whole runs without slices)"
-    got = "no interval yet" if reached is None else f"{width_text(reached)} reached"
+    got = "no interval so far" if reached is None else f"{width_text(reached)} reached"
     if sampling.half_width is None or sampling.budget_s is None:
         said = f"{count}, a number fixed by the study; {got}"
     else:

@@ -140,7 +140,7 @@ def verdicts_table(evidence: Evidence | Reference, workload: str) -> Table:
         **compared("verdict"),
     }
     caption = f"{workload_title(workload)}: every comparison with the host"
-    note = "All time: stalls included. “Effect of stalls”: the interval of what stalls add excludes zero."
+    note = "All time: stalls included. “Effect of stalls”: the interval of the time that stalls add excludes zero."
     return Table.of(_in_order(evidence.verdicts, workload), columns, caption=caption, note=note)
 
 

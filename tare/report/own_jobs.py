@@ -41,7 +41,7 @@ def no_steps(evidence: Evidence) -> list[str]:
 def _without_steps(evidence: Evidence) -> Iterator[tuple[Campaign, str]]:
     for one in _campaigns(evidence):
         if evidence.study.own_jobs[one.workload].steps == "none":
-            yield one, "the study asks for none (set `steps: auto`, or a pattern of the job's output)"
+            yield one, "the study asks for none (set “steps: auto”, or a pattern of the job's output)"
             continue
         ran = [unit.launches[HOST] for unit in one.counted if HOST in unit.launches and unit.launches[HOST].ok]
         if ran and (why := why_no_steps(ran[-1].steps)) is not None:

@@ -41,15 +41,16 @@ NO_SCRIPTS = "'none'"
 COPY = "copy.js"
 SCRIPTS = {"break_even": "break_even.js"}
 NOTEBOOKS = {
+    "environments": "What each environment costs",
     "job_length": "What a job costs, by its length",
-    "environments": "Environments",
-    "why": "Why",
-    "image_costs": "What an image costs",
+    "why": "Why environments differ",
+    "profile": "What a launch does while it trains",
     "choices": "Environment or settings",
-    "device": "The device",
-    "reference": "Reference machines",
     "batch_size": "Batch size",
+    "image_costs": "What an image costs",
     "roofline": "Roofline",
+    "device": "The GPU",
+    "reference": "Reference machines",
 }
 
 

@@ -32,7 +32,7 @@ from tare.report.words.wording import missing, sentence_case
 ABOUT_A_FIGURE = ("swapped", "repeated", "not_in_logs", "roof", "ridge")
 SPECIFICATION = "specification"
 # What the audit did again of a table's rows, as a column of it.
-DONE_AGAIN = {"own_maximum": "largest of its own rows", "own_mean": "their mean", "formula": "by its formula"}
+DONE_AGAIN = {"own_maximum": "largest of its rows alone", "own_mean": "their mean", "formula": "by its formula"}
 ABOUT_A_TABLE = ("formula_ceiling", "not_measured")
 UNEQUAL = "≠: not what the table prints."
 SHARE = re.compile(r"(what is left, .*)$")  # of the evidence, as literature.level_claims.Confound has it

@@ -98,7 +98,7 @@ def matrix(evidence: Evidence) -> Table | None:
         ]
         rows += [[workload_title(workload)], *(row for row in own if any(row[1:]))]
     absence = why_absent(sorted(set().union(*theirs.values()) - known, key=env_order))
-    further = "".join(f" {why}. To measure them, name them in the `environments` of a scenario." for why in absence)
+    further = "".join(f" {why}. To measure them, name them in the “environments” of a scenario." for why in absence)
     return Table(
         caption="Whole runs: environments by scenarios",
         columns=["", *columns],

@@ -230,7 +230,7 @@ REFERENCE = (
             box("",
                 title("Measured ceilings of the device", "h4"), lines(at("ceilings")),
                 title("Environments there", "h4"), lines(at("notes")))),
-        each(where("glances"), title("Against its host", "h4"), template("glances.html.j2", at("glances"))),
+        each(where("glances"), title("Compared with its host", "h4"), template("glances.html.j2", at("glances"))),
         each(where("steps"), title("Training steps there", "h4"), tables(at("steps"))),
         folded("Every comparison on {it[name]}", tables(at("verdict_tables"))),
         each(at("choices"), title("Environment or settings there: {it.title}", "h4"), *_weighed(at("drawing"))),
@@ -286,7 +286,7 @@ BESIDE_THE_HOST = (
             folded("Numbers: {it.title}",
                 tables(own(number_tables.times_table),
                     own(_filled(number_tables.steps_table)), own(_filled(number_tables.counts_table))))),
-        title("Against the host"),
+        title("Compared with the host"),
         figures("intervals",
             "Hollow points: the A/A control, the host compared with itself. No container causes these "
             "differences."),

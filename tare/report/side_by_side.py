@@ -158,7 +158,7 @@ def warnings(machines: Mapping[str, MachineRecord], kinds: Mapping[str, str]) ->
         if other := [title for fact, title in alike_titles() if fact in differing]:
             told.append(
                 f"Machines of {kind} should be equal, but differ in: {listed(other)}. The combined result is for "
-                "unequal machines. Set `constraint` so that only equal ones match."
+                "unequal machines. Set “constraint” so that only equal ones match."
             )
     for name, record in machines.items():
         if off := clock_is_off(record.clock_ahead_s):

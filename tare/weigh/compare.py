@@ -38,7 +38,7 @@ def compared(before: Answer, after: Answer) -> str:
         if ratio is None:
             lines.append(f"{one.name}: one of the two answers has too few rounds.")
         elif ratio.holds_one:
-            lines.append(f"{one.name}: no change is shown ({between(ratio)}).")
+            lines.append(f"{one.name}: the data show no change ({between(ratio)}).")
         else:
             lines.append(f"{one.name}: relative to the reference, a whole run is {between(ratio)} than before.")
     for one in before.environments:

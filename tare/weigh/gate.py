@@ -90,7 +90,7 @@ def _of_one(gate: Gate, one: Weighed) -> Judged:
         why = one.reason or (one.steps_reason if gate.what == "step" else None) or "it has no interval"
         return Judged(gate=gate, outcome="open", why=f"{one.name}: {why}")
     limit = math.log1p(gate.share)
-    said = f"{one.name}: {what} takes {_percent(ratio.low)} to {_percent(ratio.high)} longer"
+    said = f"{one.name}: {what} differs by {_percent(ratio.low)} to {_percent(ratio.high)}"
     if math.log(ratio.low) > limit:
         return Judged(gate=gate, outcome="failed", why=said)
     return Judged(gate=gate, outcome="passed" if math.log(ratio.high) <= limit else "open", why=said)

@@ -47,7 +47,7 @@ def page(answer: Answer) -> str:
     different = [one.name for one in answer.environments if one.verdict == "different"]
     heading = f"{listed(different)} differ{'s' if len(different) == 1 else ''} from {answer.reference}"
     if not different:
-        heading = f"What each environment costs this job, against {answer.reference}"
+        heading = f"What each environment costs this job, compared with {answer.reference}"
     return templates.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         answer=answer,
         css=Markup(STYLE.read_text(encoding="utf-8")),
@@ -68,7 +68,7 @@ def _lede(answer: Answer) -> str:
     total = sum(answer.reference_s.values())
     step = f", {1000 * answer.step_s:.3g} ms a step" if answer.step_s is not None else ""
     taken = f"{answer.rounds} rounds in {answer.minutes:.1f} min"
-    return f"A run takes {total:.3g} s in {answer.reference}{step}. {taken}."
+    return f"The reference, {answer.reference}, takes {total:.3g} s a run{step}. {taken}."
 
 
 def _environment(answer: Answer, one: Weighed) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _method(answer: Answer) -> list[str]:
         f"On {answer.machine}, in {answer.workdir}.",
         f"Each round launches every environment once, and {answer.reference} twice.",
         "Launches of a sliced round take turns of about 40 ms on the machine, so all of them meet the same noise. "
-        "The compared time of a launch is the sum of its own turns.",
+        "The compared time of a launch is the sum of its slices.",
         f"Steps were detected from: {answer.steps}." if answer.steps else "No steps were detected.",
         *(
             [f"Variables of the shell that were not passed to the job: {', '.join(answer.left_out)}."]

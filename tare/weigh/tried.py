@@ -154,7 +154,7 @@ def _changed(base: CauseFound, whole: Cost, tried: Tried | str) -> CauseFound:
     change, gained = tried.change, tried.cost.run
     if gained is None or gained.mean is None or whole.run is None or whole.run.mean is None:
         if tried.failure is None:
-            return base.replace(reason=f"no round has a run with {change.name} and one without")
+            return base.replace(reason=f"no round has both a run with {change.name} and a run without it")
         return base.replace(reason=f"the job fails with {change.name}: {tried.failure}")
     finding, share = judged(gained, whole.run.mean)
     return base.replace(

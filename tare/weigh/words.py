@@ -149,7 +149,7 @@ def sentences(answer: Answer, one: Weighed) -> list[str]:
     start, step = one.parts.get("start"), one.step
     if start is not None and start.low is not None and start.high is not None:
         if start.low > 0 or start.high < 0:
-            found.append(f"Its start takes {_apart_s(start)}, once a run.")
+            found.append(f"Its start takes {_apart_s(start)}, once per run.")
         else:
             found.append(f"Its start shows no difference ({interval_s(start)}).")
     if step is not None:
@@ -160,7 +160,7 @@ def sentences(answer: Answer, one: Weighed) -> list[str]:
     elif one.steps_reason:
         found.append(f"Steps were not detected: {one.steps_reason}.")
     if one.unsliced_reason:
-        found.append(f"Its runs were not sliced: {one.unsliced_reason}.")
+        found.append(f"Its runs did not take turns in slices: {one.unsliced_reason}.")
     if one.verdict == "different" and not any(cause.finding == "confirmed" for cause in one.causes):
         found.append(_unexplained(answer, one))
     return [*found, *one.remarks]
@@ -169,7 +169,7 @@ def sentences(answer: Answer, one: Weighed) -> list[str]:
 def _unexplained(answer: Answer, one: Weighed) -> str:
     start, total = one.parts.get("start"), one.parts.get("total")
     if start is not None and total is not None and start.seconds / total.seconds >= MOSTLY:
-        return f"Its start is {100 * min(1.0, start.seconds / total.seconds):.0f}% of the difference."
+        return f"Its start accounts for {100 * min(1.0, start.seconds / total.seconds):.0f}% of the difference."
     return "No cause was confirmed." if answer.sought else "Causes were not looked for."
 
 
@@ -180,7 +180,7 @@ def _verdict(answer: Answer, one: Weighed) -> str:
         "equivalent": f"{one.name} costs this job less than {margin}: a whole run is {run}.",
         "different within margin": f"{one.name} differs by less than {margin}: a whole run is {run}.",
         "different": f"{one.name} differs: a whole run is {run}.",
-    }.get(one.verdict or "", f"{one.name}: inconclusive; a whole run is {run}. Give it more --minutes.")
+    }.get(one.verdict or "", f"{one.name}: inconclusive. A whole run is {run}. Give it more time (--minutes).")
 
 
 def _range(ratio: Ratio) -> str:
@@ -192,9 +192,9 @@ def _range(ratio: Ratio) -> str:
 def finding_text(one: Weighed, cause: CauseFound) -> str:
     """What was found of a cause."""
     if cause.finding == "confirmed" and one.run is not None:
-        return f"Confirmed: {cause.title}: it explains {_share(one.run, cause)}."
+        return f"Confirmed: {cause.title}, which explains {_share(one.run, cause)}."
     if cause.finding == "not tried":
-        return f"Not tried: {cause.title}: {cause.reason}."
+        return f"Not tried: {cause.title} ({cause.reason})."
     return f"Excluded: {cause.title}." if cause.finding == "excluded" else f"Open: {cause.title}."
 
 
@@ -237,7 +237,7 @@ def _below(answer: Answer, one: Weighed, cause: CauseFound) -> list[str]:
 def markdown(answer: Answer) -> str:
     """A summary for a pipeline: one table, then the sentences."""
     lines = [
-        f"**`{shlex.join(answer.command)}`** against {answer.reference}",
+        f"**`{shlex.join(answer.command)}`** compared with {answer.reference}",
         "",
         _row(HEADINGS),
         _row(["---"] * len(HEADINGS)),

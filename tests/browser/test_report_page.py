@@ -13,6 +13,8 @@ import builders
 import device_builders
 import hostile
 import pytest
+import test_agreement as agreement_of
+import test_side_by_side as side_by_side_of
 from answers import ANSWER, SLOW
 from image_builders import data_record
 from looking import LETTERS, OUTSIDE, TOUCHING, served, unfilled
@@ -20,8 +22,9 @@ from matrix import in_turn
 from pages import STAND_IN, draw, draw_all, draw_device, draw_papers
 from playwright.sync_api import sync_playwright
 
+from tare.cli.main import main
 from tare.core.files import write_text
-from tare.report import build, pages
+from tare.report import build, pages, side_by_side
 from tare.weigh.page import write_page
 
 pytestmark = pytest.mark.browser
@@ -578,21 +581,75 @@ def test_a_dark_page_recolours_its_figures(read):
 DEVICE_SECTIONS = ("choices", "roofline", "profiles", "reference", "machine")
 
 
-def test_the_page_of_a_weighed_job_is_looked_at_too(browser, tmp_path):
-    write_page(ANSWER, tmp_path / "index.html")
-    page = load(browser, tmp_path / "index.html")
+def weighed(folder):
+    """The page of a job that was weighed."""
+    write_page(ANSWER, folder / "index.html")
+    return folder / "index.html"
+
+
+def several_machines(folder):
+    """The page of a study on four machines, three of them equal in all but their kernel."""
+    steps = side_by_side_of.run(0.99, 1.01, metric="step_s", campaign=side_by_side_of.STEPS)
+    both = {name: [*own, steps] for name, own in side_by_side_of.of_all().items()}
+    records = side_by_side_of.records(**{"thin-2": {"kernel": "6.5"}})
+    table = side_by_side_of.table_of(both)
+    return side_by_side.write("two", table, records, side_by_side_of.KINDS, folder / "report")
+
+
+def two_studies(folder):
+    """The page of `tare diff`, with claims that agree, that do not, and that one study lacks."""
+    claim, equal, more = agreement_of.claim, agreement_of.EQUAL, agreement_of.MORE
+    parts = {"metric": "imports_s", "role": "exploratory"}
+    podman = claim(*equal, launch="podman", campaign="rounds.host+podman")
+    agreement_of.results(folder / "a", claim(*equal), podman, claim(*equal, **parts))
+    slower = claim(1.2, 1.21, workload="sentiment_rnn")
+    agreement_of.results(folder / "b", claim(*more), slower, claim(1.2, 1.21, **parts), machine="other")
+    assert main(["diff", str(folder / "a"), str(folder / "b"), "--out", str(folder / "out")]) == 0
+    return folder / "out/index.html"
+
+
+@pytest.mark.parametrize("written", [weighed, several_machines, two_studies])
+def test_a_page_apart_from_reports_is_looked_at_too(browser, tmp_path, written):
+    path = written(tmp_path)
+    page = load(browser, path)
     assert page.logged == [] and unfilled(page) == []
+    assert [url for url in page.requests if not url.startswith("data:")] == [path.as_uri()]
     for width in (390, 768, 1280):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(OUTSIDE) == [] and page.evaluate(TOUCHING) == []
-        assert min(page.eval_on_selector_all("svg text", LETTERS)) >= 8
+        assert min(page.eval_on_selector_all("svg text", LETTERS), default=8) >= 8
     for scheme in SCHEMES:
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         assert violations(page) == {}
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == "#main"
+    page.set_viewport_size({"width": 718, "height": 900})
+    page.emulate_media(media="print", color_scheme="dark", reduced_motion="reduce")
+    assert page.evaluate(OUTSIDE) == []
+    assert page.eval_on_selector("body", "node => getComputedStyle(node).backgroundColor") == "rgb(255, 255, 255)"
+    page.context.close()
+
+
+def test_the_figure_of_a_weighed_job_has_its_values_under_the_pointer(browser, tmp_path):
+    page = load(browser, weighed(tmp_path))
     titles = page.eval_on_selector_all("svg circle > title", "nodes => nodes.map(node => node.textContent)")
     assert titles == ["host again: +0.10% ±0.5", "docker: +0.10% ±0.5", f"{SLOW.name}: +6.0% ±0.6"]
     page.context.close()
+
+
+def test_what_machines_and_studies_are_compared_by_is_on_the_first_screen(browser, tmp_path):
+    """The control is the only row that is paler, and a page without one has none."""
+    for number, (written, rows) in enumerate(((several_machines, 2), (two_studies, 0))):
+        (tmp_path / str(number)).mkdir()
+        page = load(browser, written(tmp_path / str(number)))
+        assert page.locator(".glance").first.evaluate("node => node.getBoundingClientRect().top") < 900
+        assert page.locator(".glance tr.control").count() == rows
+        colours = page.eval_on_selector_all(
+            ".glance tbody tr:not(.control)", "nodes => nodes.map(node => getComputedStyle(node).color)"
+        )
+        assert set(colours) == {page.eval_on_selector("body", "node => getComputedStyle(node).color")}
+        page.context.close()
 
 
 @pytest.fixture(scope="module")

@@ -211,7 +211,7 @@ def test_the_page_of_the_paper_has_all_of_it(results):
          "unknown workload 'mnist_cn': did you mean 'mnist_cnn'?"),
         ("facts: [overhead]", "facts: [overhed]", "plots: figure 3: no fact 'overhed': did you mean 'overhead'?"),
         ('table: "1"}', 'table: "2"}', "plots: figure 5: no table '2'"),
-        ('{figure: "2", kind: line', '{figure: "1", kind: line', "plots: figure 1 stands there twice"),
+        ('{figure: "2", kind: line', '{figure: "1", kind: line', "plots: figure 1 is there twice"),
         ('figures: ["6"]', 'figures: ["16"]', "claims: shared: no figure '16': did you mean '6'?"),
         ("    bound: 15 %\n", "", "rule at_most needs bound"),
         ("env: host\n    batches", "env: hots\n    batches", "unknown environment 'hots': did you mean 'host'?"),

@@ -317,7 +317,7 @@ def test_an_archive_with_any_byte_changed_is_opened_or_is_one_line(tmp_path):
         (b"{", "is no list of files"),
         (b"\xff", "is no list of files"),
         (b"[" * 200_000, "is no list of files"),
-        (b'{"format": 1, "format": 1}', "a key stands there twice"),
+        (b'{"format": 1, "format": 1}', "a key is there twice"),
         (json.dumps({**INDEX_OF_NOTHING, "more": 1}).encode(), "unknown key 'more'"),
         (json.dumps({**INDEX_OF_NOTHING, "members": {"a\nb" * 999: 1}}).encode(), r"archive.json: members: a\nb"),
     ],
@@ -348,7 +348,7 @@ def test_members_that_stand_there_twice_or_are_a_folder_too_are_refused(tmp_path
     listed = listing(**{"tare/a": b"x", "tare/a/b": b"x"})
     with pytest.warns(UserWarning, match="Duplicate name"):
         twice = zipped(tmp_path / "a.zip", [("tare/a", b"x"), ("tare/a", b"y"), (INDEX, listed)])
-    assert "'tare/a': it stands there twice" in line_of(twice)
+    assert "'tare/a': it is there twice" in line_of(twice)
     both = zipped(tmp_path / "a.zip", [("tare/a", b"x"), ("tare/a/b", b"x"), (INDEX, listed)])
     assert "'tare/a': it is a file and a folder" in line_of(both)
 

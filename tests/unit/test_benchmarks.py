@@ -170,3 +170,13 @@ def test_measurements_that_are_there_are_not_made_again(monkeypatch):
     assert len(every) == len(set(every)) == 2 * len(program.TOOLS) * len(program.TRUTHS)
     rows = [dict(zip(("repetition", "tool", "truth"), one, strict=True)) for one in every[:5]]
     assert list(program.missing(rows, 2)) == every[5:]
+
+
+def test_the_picture_of_past_runs_has_every_command(monkeypatch, tmp_path):
+    history = load("history", monkeypatch)
+    found = history.observed()
+    assert {"make report", "make test"} <= set(found) and min(map(len, found.values())) > 1
+    drawn = history.style.write(history.drawing(found), tmp_path / "history.svg").read_text()
+    kept = (project_root() / "docs/history.svg").read_text()
+    for name in found:
+        assert f">{name}<" in drawn and f">{name}<" in kept, "run benchmarks/history.py"

@@ -277,10 +277,10 @@ def test_the_match_names_device_class_stack_and_runtimes(study, device, probes, 
         (
             "tensorflow_2_faster_than_1",
             ("tensorflow-2.1", "tensorflow-1.14"),
-            "same (published tensorflow 2.1 beside tensorflow 1.14; "
-            "here tensorflow-cpu 2.1.0 beside tensorflow 1.14.0)",
+            "same (published tensorflow 2.1 and tensorflow 1.14; "
+            "here tensorflow-cpu 2.1.0 and tensorflow 1.14.0)",
         ),
-        ("tensorflow_2_faster_than_1", ("tensorflow-2.1",), "unknown (published tensorflow 2.1 beside"),
+        ("tensorflow_2_faster_than_1", ("tensorflow-2.1",), "unknown (published tensorflow 2.1 and"),
         ("xla_slower", ("tensorflow-2.1",), "same (published tensorflow 2.1; here tensorflow-cpu 2.1.0)"),
         (
             "ngraph_faster",
@@ -306,7 +306,7 @@ def test_another_release_than_was_compared_is_another_stack(tmp_path):
     row = claims.judge_claims(paper, here(metrics=own)).iloc[0]
     assert (
         row["claim"] == "tensorflow_2_faster_than_1"
-        and "stack: other (published tensorflow 2.1 beside" in row["match"]
+        and "stack: other (published tensorflow 2.1 and" in row["match"]
     )
 
 

@@ -112,7 +112,7 @@ def test_events_alone_are_no_profile():
 def test_a_log_that_lost_headers_of_kernels_is_refused():
     lines = text("metrics.log").splitlines(keepends=True)
     kept = [line for line in lines if "Kernel: relu" not in line]
-    with pytest.raises(IntegrityError, match="line 19: warp_execution_efficiency stands twice under one kernel"):
+    with pytest.raises(IntegrityError, match="line 19: warp_execution_efficiency is listed twice for one kernel"):
         nvprof.read("".join(kept), "log")
     kept = [line for line in lines if "Kernel:" not in line]
     with pytest.raises(IntegrityError, match="line 8: warp_execution_efficiency of no kernel"):

@@ -154,3 +154,11 @@ EXAMPLE = ANSWER.replace(
 def test_the_tutorial_shows_an_answer_as_it_is_printed():
     [shown] = code_blocks("tutorial.md", "text")
     assert shown == terminal(EXAMPLE) + "\n"
+
+
+def test_nothing_installs_the_tare_of_pypi():
+    """There, another project has the name."""
+    other = re.compile(r"pipx? install (?:-\S+ )*['\"]?tare(?![\w./-])")
+    assert other.search(f"pipx install {'tare'}[workflow]") and not other.search("pipx install ./tare-1.0.0.whl")
+    texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in tracked()}
+    assert [str(path) for path, text in texts.items() if other.search(text)] == []

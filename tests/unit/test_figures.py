@@ -371,14 +371,14 @@ def test_imports_that_are_much_of_a_part_are_named_beside_it(metrics, tmp_path):
     }
     drawing = figures.split(own, ["mnist_cnn", "sentiment_rnn"])
     assert runs.OF_WHICH_IMPORTS in texts(figures.write(drawing, tmp_path / "split.svg"))
-    told = f"model, of which imports {quantities.seconds(table.loc['docker', 'model_s'])}"
+    told = f"model, imports in it {quantities.seconds(table.loc['docker', 'model_s'])}"
     assert told in drawing.alt and told not in drawing.alt.partition("RNN on film reviews")[2]
     found = number_tables.times_table(SimpleNamespace(metrics=late(metrics, 0.5)), "mnist_cnn")
     named = {
         column
         for row in found.rows
         for column, cell in zip(found.columns, row, strict=True)
-        if getattr(cell, "below", "").startswith("of which imports: ")
+        if getattr(cell, "below", "").startswith("imports in it: ")
     }
     assert named == {"Model"}
     few = figures.split(late(figures.joint(metrics), 0.09), ["mnist_cnn", "sentiment_rnn"])

@@ -74,10 +74,11 @@ def test_all_that_is_known_is_said_in_one_order():
     change = Change(factor="environment", level="host", low=0.7, high=0.8)
     found = told(run=IMPORTS, change=change, change_metric="real_s")
     assert found == [
-        "Start and exit of a job take 400 ms to 600 ms more, once.",
+        "Start and exit take 400 ms to 600 ms more, once per job.",
         "Each step is 0.20% shorter to 0.30% longer.",
         "It adds less than 1% to a job whose steps take 80.0 s or more.",
-        "The difference of whole runs is mostly due to reading files in imports (60% to 80% of the difference).",
+        "The difference between whole runs is mostly due to reading files in imports (60% to 80% of the "
+        "difference).",
         "On the host, the whole run is 20% to 30% shorter.",
     ]
 
@@ -85,9 +86,9 @@ def test_all_that_is_known_is_said_in_one_order():
 @pytest.mark.parametrize(
     ("once_s", "text"),
     [
-        ((-0.03, 0.02), "take between 30.0 ms less and 20.0 ms more."),
-        ((-0.6, -0.4), "take 400 ms to 600 ms less, once."),
-        ((0.5, 0.5), "take 500 ms more, once."),
+        ((-0.03, 0.02), "take between 30.0 ms less and 20.0 ms more, once per job."),
+        ((-0.6, -0.4), "take 400 ms to 600 ms less, once per job."),
+        ((0.5, 0.5), "take 500 ms more, once per job."),
     ],
 )
 def test_seconds_at_start_and_exit(once_s, text):
@@ -99,8 +100,8 @@ def test_seconds_at_start_and_exit(once_s, text):
     [
         ((24.0, 80.0), "adds less than 1% to a job whose steps take 80.0 s or more."),
         ((0.0, 0.0), "adds less than 1% to a job of any length."),
-        ((24.0, math.inf), "adds more than 1% to a job with less than 24.0 s of steps. Longer jobs: open."),
-        ((0.0, math.inf), "to long jobs is open."),
+        ((24.0, math.inf), "with less than 24.0 s of steps. For longer jobs, this is not known."),
+        ((0.0, math.inf), "It is not known whether it adds less than 1% to long jobs."),
         ((math.inf, math.inf), "adds 1% or more to long jobs."),
         ((7200.0, 172_800.0), "take 2.00 days or more."),
     ],
@@ -113,8 +114,8 @@ def test_the_length_is_that_of_the_end_that_makes_it_sure(ends, text):
 def test_what_is_not_known_is_said_with_its_reason_or_left_out():
     assert told(once_s=None, step=None, little_from_s=None) == []
     [line] = told(once_s=None, step=None, little_from_s=None, lacking="3 complete rounds of 6")
-    assert line == "From which job length on it adds less than 1% is open: 3 complete rounds of 6."
-    assert "No cause of the difference of steps was found." in told(each=Reason(cause=Cause.UNKNOWN))
+    assert line == "It is not known from which job length on it adds less than 1%: 3 complete rounds of 6."
+    assert "No cause was found for the difference between steps." in told(each=Reason(cause=Cause.UNKNOWN))
 
 
 def test_the_first_page_says_each_part_of_every_environment(evidence, page):
@@ -125,7 +126,7 @@ def test_the_first_page_says_each_part_of_every_environment(evidence, page):
         assert one.once_s and one.step and one.little_from_s
         for said in words.job_sentences(one):
             assert said in text
-    assert re.search(r"Docker\. Start and exit of a job take ", text)
+    assert re.search(r"Docker\. Start and exit take ", text)
 
 
 def test_a_command_measures_a_job_of_ones_own_where_there_is_advice(evidence):

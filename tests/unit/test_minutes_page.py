@@ -51,7 +51,7 @@ def test_a_study_on_a_cluster_is_measured_by_its_profile(said):
 
 def test_of_several_machines_a_budget_is_named_since_minutes_are_refused(said):
     text = said(90, thin=Nodes(partition="thin", nodes=2))
-    assert "minutes=" not in text and "`rounds: budget_s`" in text and "73 rounds" in text
+    assert "minutes=" not in text and "“rounds: budget_s”" in text and "73 rounds" in text
 
 
 def test_where_no_study_of_eight_hours_answers_nobody_is_sent_to_measure(said):

@@ -16,6 +16,7 @@ import nbformat
 import pytest
 from cells import run_cells
 from matrix import in_turn
+from nbclient import NotebookClient
 
 from tare.core.errors import TareError, UserError
 from tare.core.files import project_root, write_json
@@ -37,7 +38,8 @@ def test_a_notebook_is_thin_and_stripped(name):
     assert sum("parameters" in cell.metadata.get("tags", []) for cell in code) == 1
     assert all(len(cell.source.splitlines()) <= LONGEST_CELL for cell in code)
     assert all(not cell.outputs and cell.execution_count is None for cell in code)
-    assert content.cells[0].cell_type == "markdown"
+    first = content.cells[0]
+    assert first.cell_type == "markdown" and first.source.splitlines()[0].endswith("?"), "the question first"
 
 
 def test_a_notebook_runs_in_this_python_and_draws_where_home_is_odd(results, tmp_path, monkeypatch):
@@ -57,6 +59,19 @@ def test_a_notebook_runs_in_this_python_and_draws_where_home_is_odd(results, tmp
     assert outside == []
 
 
+@pytest.mark.parametrize("name", in_turn(2, [name for name in notebooks.names() if name != "device"]))
+def test_a_notebook_runs_in_jupyter_from_its_folder(name, results, tmp_path, monkeypatch):
+    """As in JupyterLab: by a kernel, in notebooks/ of a clone with results, with its parameters as they are."""
+    monkeypatch.setenv("PYTHONPATH", str(project_root()))
+    shutil.copytree(results, tmp_path / "results")
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    content = nbformat.read(project_root() / f"notebooks/{name}.ipynb", as_version=4)
+    NotebookClient(content, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
+    shown = [one.data for cell in content.cells for one in cell.get("outputs", ()) if "data" in one]
+    assert name == "reference" or any("<svg" in data.get("text/html", "") for data in shown)
+
+
 @pytest.mark.parametrize("name", in_turn(0, NAMES))
 def test_a_notebook_in_turn_runs_as_in_the_workflow(name, request, tmp_path):
     results = request.getfixturevalue("device_results" if name in ("device", "reference") else "results")
@@ -68,11 +83,18 @@ def test_a_notebook_in_turn_runs_as_in_the_workflow(name, request, tmp_path):
 def test_the_environments_notebook_draws_every_figure_that_its_rule_declares(results):
     page = run_cells("environments", results, builders.WORKLOADS)
     for workload in builders.WORKLOADS:
-        for name in ("intervals", "units", "utilisation", "operators", "stacks"):
+        for name in ("intervals", "units"):
             assert (results / f"figures/{name}_{workload}.svg").exists(), name
-    assert (results / "figures/arms_mnist_cnn.svg").exists() and (results / "figures/split.svg").exists()
-    assert not (results / "figures/arms_sentiment_rnn.svg").exists()
-    assert page.count("<svg") == 5 * len(builders.WORKLOADS) + 2
+    assert (results / "figures/split.svg").exists()
+    assert page.count("<svg") == 2 * len(builders.WORKLOADS) + 1
+
+
+def test_the_notebook_of_profiled_launches_draws_use_and_operators(results):
+    page = run_cells("profile", results, builders.WORKLOADS)
+    for workload in builders.WORKLOADS:
+        for name in ("utilisation", "operators"):
+            assert (results / f"figures/{name}_{workload}.svg").exists(), name
+    assert page.count("<svg") == 2 * len(builders.WORKLOADS)
 
 
 def test_the_papers_notebook_draws_every_figure_that_its_rule_declares(results):
@@ -147,11 +169,14 @@ def device_results(tmp_path_factory):
     return found
 
 
-def test_the_choices_notebook_draws_one_figure_per_workload_that_varies_anything(results):
+def test_the_choices_notebook_draws_what_was_varied(results):
     page = run_cells("choices", results, builders.WORKLOADS)
     for workload in builders.WORKLOADS:
-        assert (results / f"figures/choices_{workload}.svg").exists()
-    assert page.count("<svg") == len(builders.WORKLOADS) and "control_ci_low" in page
+        for name in ("choices", "stacks"):
+            assert (results / f"figures/{name}_{workload}.svg").exists(), name
+    assert (results / "figures/arms_mnist_cnn.svg").exists()
+    assert not (results / "figures/arms_sentiment_rnn.svg").exists()
+    assert page.count("<svg") == 2 * len(builders.WORKLOADS) + 1 and "control_ci_low" in page
 
 
 def test_the_device_notebook_draws_steps_and_samples(device_results):

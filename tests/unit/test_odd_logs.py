@@ -214,7 +214,7 @@ WRONG = {
         "line 5: a total of 0.002 is not 4 x 0.002"),
     "a kernel without a metric": (
         "Invocations  Metric Name  Metric Description  Min  Max  Avg\nDevice \"GPU (0)\"\n    Kernel: a\n"
-        "          1  flop_count_sp  F  1  1  1\n    Kernel: b\n", "line 5: no number stands below this kernel"),
+        "          1  flop_count_sp  F  1  1  1\n    Kernel: b\n", "line 5: this kernel has no numbers"),
     "more launches than were profiled": (
         f'==PROF== Profiling "k" - 0: 0%....100% - 8 passes\n{NCU}{LAUNCH},"S","Duration","us","1.50"\n'
         f'{SECOND},"S","Duration","us","1.50"\n', "1 launches were profiled, and 2 have rows"),

@@ -235,7 +235,7 @@ def test_what_contradicts_itself_or_is_unknown_in_modaks_form_is_reported(tmp_pa
     for words in (
         "optimisation.colour is not known",
         "optimisation.app_type-ai_training.config.layer is not known and was passed over: did you mean 'layers'?",
-        "optimisation.opt_build stands beside enable_opt_build: false",
+        "optimisation.opt_build contradicts enable_opt_build: false",
         "optimisation.enable_autotuning has no section autotuning",
         "optimisation.app_type-hpc contradicts app_type ai_training",
         "ai_framework-pytorch contradicts config.ai_framework tensorflow",

@@ -256,7 +256,7 @@ def test_table_1_has_true_maxima_means_copied_rows_and_what_is_measured():
     study = load("columbia2025")
     found = SimpleNamespace(published=audit.judge(study, here(metrics=own)))
     [table] = paper.specification_tables(found, study)
-    assert table.columns == ["", "published", "largest of its own rows", "their mean", "by its formula", "here"]
+    assert table.columns == ["", "published", "largest of its rows alone", "their mean", "by its formula", "here"]
     rows = {(row[0].text, row[0].below): row[1:] for row in table.rows}
     said = paper.of_recordings(found.published)
     assert said[0] == "Of 12 maxima in its tables, 8 are the maximum of the rows of their recording, and 4 are not."

@@ -1,7 +1,11 @@
 """Documents keep to tests/style.yaml: sentences that can be read, the field's words, nothing that it bans."""
 
+import ast
+import csv
+import re
+
 import pytest
-from prose import ROOT, banned, excesses, is_generated, look, pages, sentences, style, texts
+from prose import ROOT, banned, excesses, is_generated, look, pages, sentences, style, texts, written_words
 
 FOUND = pages()
 
@@ -13,7 +17,7 @@ def test_a_page_keeps_to_the_style(name):
 
 
 def test_pages_that_the_style_names_are_there():
-    named = [*style()["generated"], *style()["exceptions"]]
+    named = [*style()["generated"], *style()["lists"], *style()["exceptions"]]
     assert [name for name in named if not (ROOT / name).is_file()] == []
     assert "README.md" in FOUND and len(FOUND) > 20
 
@@ -81,6 +85,46 @@ def test_sentences_that_are_too_many_or_too_long_are_named():
     assert excesses("x.md", look("One word. " + long)) == [] and excesses("x.md", look(long * 2))
 
 
+def test_documents_are_short(tmp_path):
+    assert 20_000 < written_words() <= style()["most_words"]
+    (tmp_path / "README.md").write_text("Four words, | and 7.\n\n| --- |\n")
+    assert written_words(tmp_path) == 4
+
+
 def test_a_glossary_is_short():
     text = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
     assert 20 < text.count("\n- **") <= 40
+
+
+# What users read of these: pages, answers, help and messages.
+SPOKEN = [path for name in ("report", "weigh", "cli") for path in sorted((ROOT / "tare" / name).rglob("*"))]
+
+
+def texts_of(path):
+    """Texts of a module that are not docstrings, cells of a table, or the text of a template, of three words or more."""
+    source = path.read_text(encoding="utf-8")
+    if path.suffix == ".csv":
+        found = [cell for row in csv.reader(source.splitlines()) for cell in row]
+    elif path.suffix == ".j2":
+        found = re.split(r"\{[{%#].*?[}%#]\}|<[^>]*>", re.sub(r"<style>.*?</style>", "", source, flags=re.DOTALL))
+    else:
+        tree = ast.parse(source)
+        about = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        found = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in about]
+    return [" ".join(one.split()) for one in found if isinstance(one, str) and len(one.split()) > 2]
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in SPOKEN if path.suffix in (".py", ".csv", ".j2")], ids=lambda path: path.name
+)
+def test_what_users_read_has_no_banned_word(path):
+    assert [(name, text) for text in texts_of(path) for name, _ in banned(text)] == []
+
+
+def test_texts_of_modules_and_templates_are_found(tmp_path):
+    (tmp_path / "a.py").write_text('"""Words of it are told."""\nX = f"it is told {1} times, of its own" + "one"\n')
+    (tmp_path / "a.j2").write_text("<p>{{ told }} lies in a folder</p>")
+    (tmp_path / "a.csv").write_text('a,"it stands, it says, there"\n')
+    assert texts_of(tmp_path / "a.py") == ["it is told", "times, of its own"]
+    assert texts_of(tmp_path / "a.j2") == ["lies in a folder"]
+    assert texts_of(tmp_path / "a.csv") == ["it stands, it says, there"]

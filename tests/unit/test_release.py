@@ -29,7 +29,7 @@ from tare.machine import facts
 from tare.weigh.answer import Answer
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-REQUIRED = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["page"]]
+REQUIRED = PROJECT["dependencies"]
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
 ZENODO = json.loads((ROOT / ".zenodo.json").read_text())
 RECIPE = yaml.safe_load((ROOT / "conda/recipe.yaml").read_text())
@@ -79,6 +79,26 @@ def installed(built, folder, *words, script="import sys; from tare.__main__ impo
 def test_the_version_is_the_same_everywhere():
     told = (PROJECT["version"], CITATION["version"], ZENODO["version"], RECIPE["context"]["version"])
     assert set(told) == {tare.__version__}
+    assert f"\n## [{tare.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_a_release_is_of_the_tag_that_its_version_says():
+    words = [ROOT / ".ci/release", "v0.9"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"release: the tag is 'v0.9', and tare/__init__.py has {tare.__version__}: "
+        f"call .ci/release v{tare.__version__}\n"
+    )
+
+
+def test_a_tag_releases_what_was_tried():
+    pipeline = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    assert pipeline[True] == {"push": {"tags": ["v*"]}}  # YAML 1.1 reads `on` as true
+    (job,) = pipeline["jobs"].values()
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    tried, published = (next(k for k, one in enumerate(commands) if word in one) for word in (".ci/release", "dist/*"))
+    assert tried < published and "pypi" not in "".join(commands)
 
 
 def test_a_source_distribution_is_the_checkout(built):
@@ -87,7 +107,7 @@ def test_a_source_distribution_is_the_checkout(built):
     made = {name for name in files if name in ("PKG-INFO", "setup.cfg") or name.startswith("tare.egg-info/")}
     assert set(files) - made == built.tracked
     assert {"Snakefile", "rules/runs.smk", "requirements/run.txt", "profiles/default/profile.yaml"} <= set(files)
-    assert files[".ci/run"].mode & 0o100
+    assert files[".ci/run"].mode & 0o100 and files[".ci/release"].mode & 0o100
 
 
 def test_a_wheel_has_the_packages_and_what_they_read_of_the_checkout(built):

@@ -371,7 +371,7 @@ def test_one_round_is_too_few_to_tell(tmp_path):
     draw(results)
     text = visible(whole(build(results, results, STUDY, results / "report/index.html")))
     assert "Whole runs: all 6 comparisons with the host are inconclusive." in text
-    assert "inconclusive: 1 complete units" in text and "no interval yet" in text
+    assert "inconclusive: 1 complete units" in text and "no interval so far" in text
 
 
 def test_a_study_without_steps_and_sweeps_says_nothing_of_them(tmp_path):

@@ -910,4 +910,4 @@ def test_the_matrix_names_what_a_paper_had_and_the_study_has_not(evidence, monke
     lines = [row for row in found.rows if row[0] == env_title("docker.vm", short=True)]
     assert lines == [[lines[0][0], *["unavailable"] * 3]], "the other workload repeats nothing"
     assert found.note.count(" are none of this study's environments: on a machine where KVM boots a guest") == 1
-    assert "To measure them, name them in the `environments` of a scenario." in found.note
+    assert "To measure them, name them in the “environments” of a scenario." in found.note

@@ -100,4 +100,4 @@ def test_the_overview_links_every_study_the_default_first(tmp_path):
 
 
 def test_no_study_yet_is_said(tmp_path):
-    assert "No study has a report yet." in visible(pages.write_overview(tmp_path).read_text())
+    assert "No study has a report so far." in visible(pages.write_overview(tmp_path).read_text())

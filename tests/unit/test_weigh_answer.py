@@ -50,7 +50,7 @@ def test_seconds_have_as_many_digits_as_their_interval_leaves(seconds, low, high
 
 def test_a_difference_that_is_a_start_says_so():
     paid = EQUAL.replace(verdict="different", parts={"start": Seconds(seconds=0.9), "total": Seconds(seconds=1.0)})
-    assert "Its start is 90% of the difference." in sentences(ANSWER, paid)
+    assert "Its start accounts for 90% of the difference." in sentences(ANSWER, paid)
     late = paid.replace(parts={"start": Seconds(seconds=0.1), "total": Seconds(seconds=1.0)})
     assert "Causes were not looked for." in sentences(ANSWER.replace(sought=False), late)
     assert "No cause was confirmed." in sentences(ANSWER, late) and sentences(ANSWER, SLOW)[-1].startswith(
@@ -61,7 +61,7 @@ def test_a_difference_that_is_a_start_says_so():
 def test_what_is_faster_is_worded_without_signs_and_needs_no_repair():
     faster = SLOW.replace(run=Ratio(ratio=0.94, low=0.935, high=0.945, rounds=8))
     found = faster.causes[0].replace(advice=None)
-    assert finding_text(faster, found).endswith("it explains 5.2% of the 6.0%.")
+    assert finding_text(faster, found).endswith("which explains 5.2% of the 6.0%.")
     assert "To fix it" not in terminal(ANSWER.replace(environments=(faster.replace(causes=(found,)),)))
 
 
@@ -126,7 +126,7 @@ def test_two_answers_say_what_has_changed():
     assert "docker: relative to the reference, a whole run is 9.2% to 10.7% longer than before." in lines
     assert "The jobs differ: their commands are not the same." in lines
     same = compared(ANSWER, ANSWER)
-    assert "docker: no change is shown" in same and "differ:" not in same
+    assert "docker: the data show no change" in same and "differ:" not in same
 
 
 def test_a_change_between_answers_needs_two_intervals():

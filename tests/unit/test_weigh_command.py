@@ -280,7 +280,7 @@ def test_an_interrupted_weighing_says_what_is_left_of_it(said, monkeypatch):
     monkeypatch.setattr("tare.weigh.session.weigh", interrupt)
     assert said("--env", "host") == (
         130,
-        "tare: interrupted before there was an answer; the next start begins anew",
+        "tare: interrupted before there was an answer; the next call starts again",
     )
 
 

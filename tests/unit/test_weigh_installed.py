@@ -1,4 +1,4 @@
-"""`pip install tare` brings what `tare weigh` takes: everything else may be missing."""
+"""What the package requires is all that `tare weigh` needs: everything else may be missing."""
 
 import re
 import subprocess
@@ -54,8 +54,7 @@ def others(requirements):
 
 
 def test_what_is_declared_is_enough():
-    declared = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["page"]]
-    missing = others(declared) - {"tare", "envs"}
+    missing = others(PROJECT["dependencies"]) - {"tare", "envs"}
     assert {"pandas", "snakemake"} <= missing and "pydantic_core" not in missing
     words = [sys.executable, "-c", ONLY, ",".join(missing)]
     done = subprocess.run(words, capture_output=True, text=True, cwd=project_root(), check=False)

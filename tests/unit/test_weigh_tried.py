@@ -100,7 +100,7 @@ def test_what_makes_an_environment_faster_is_nothing_to_fix():
     ("failure", "reason"),
     [
         ("sh ended with status 3: no data", "the job fails with threads: sh ended with status 3: no data"),
-        (None, "no round has a run with threads and one without"),
+        (None, "no round has both a run with threads and a run without it"),
     ],
 )
 def test_a_change_without_a_ratio_says_why(failure, reason):

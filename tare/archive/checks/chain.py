@@ -117,7 +117,7 @@ def _follows(campaign: Campaign, entry: Entry, notes: Notes) -> None:
     plan, rows, where = campaign.plan, campaign.rows, campaign.name
     path = campaign.folder / PLAN
     if path.exists() and entry.plan_sha256 not in (None, sha256_file(path)):
-        notes.fail(where, f"{LEDGER} lists another plan than lies there ({entry.event})")
+        notes.fail(where, f"{LEDGER} lists another plan than the folder has ({entry.event})")
     if plan is not None and entry.attempt != plan.attempt:
         notes.fail(where, f"{LEDGER} says try {entry.attempt}, its plan says {plan.attempt} ({entry.event})")
     if entry.event == "opened" or plan is None or rows is None:
@@ -174,7 +174,7 @@ def stamps(tree: Tree, notes: Notes) -> None:
         _as_announced(measured, known, notes)
         for path in stamp_files(measured.folder):
             if sha256_file(path) not in noted:
-                notes.fail(tree.name(path), f"stands in no row of {measured.name}/{LEDGER}")
+                notes.fail(tree.name(path), f"is in no row of {measured.name}/{LEDGER}")
 
 
 def _tell_departures(measured: Measured, stamp: Stamp, sha256: str, notes: Notes) -> None:
@@ -202,7 +202,7 @@ def _as_announced(measured: Measured, known: Mapping[str, Stamp], notes: Notes) 
             continue
         if keys:
             told = ", ".join(keys[:MOST_KEYS])
-            notes.leave(campaign.name, f"the stamp before it has another {told}: nothing tells why it was changed")
+            notes.leave(campaign.name, f"the stamp before it has another {told}: nothing says why it was changed")
     first = next((number for number, entry in enumerate(measured.entries) if entry.event == "opened"), None)
     stamp = _last_stamp(measured.entries[:first], known)
     if stamp is None or measured.asked is None:
@@ -266,12 +266,12 @@ def held(tree: Tree, notes: Notes) -> None:
         if sha256 in known:
             notes.tell(sha256, f"is that of {known[sha256]}")
         else:
-            notes.fail(sha256, "is the hash of no row and of no stamp here: what it was taken of lies elsewhere")
+            notes.fail(sha256, "is the hash of no row and of no stamp here: what it was taken of is elsewhere")
     if not tree.held:
         notes.tell(
             "the ledger",
-            "no hash was given that was left elsewhere (--held): a chain that was written anew as a whole, with "
-            "other data, can't be told from the first one",
+            "no hash was given that was kept elsewhere (--held): a chain that was written again as a whole, with "
+            "other data, can't be distinguished from the first one",
         )
 
 

@@ -70,7 +70,7 @@ def _started_in_order(unit: Unit, where: str, notes: Notes) -> None:
     known = [(name, at) for name, at in spawned if at is not None]
     for (earlier, before), (later, after) in pairwise(known):
         if after < before:
-            notes.fail(where, f"{later} stands behind {earlier} in its order, and was started before it")
+            notes.fail(where, f"{later} comes after {earlier} in its order, and was started before it")
 
 
 def _stretch(launches: Collection[LaunchRecord], where: str) -> Stretch | None:

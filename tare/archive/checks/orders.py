@@ -33,7 +33,7 @@ def orders(tree: Tree, notes: Notes) -> None:
                 notes.leave(campaign.name, campaign.problem or "it has no plan")
                 continue
             if plan.order_seed is None:
-                notes.leave(campaign.name, "its plan is of a version without a seed of its own")
+                notes.leave(campaign.name, "its plan is of a version without its own seed")
                 continue
             for unit in campaign.units:
                 notes.look("units")

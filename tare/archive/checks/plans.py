@@ -41,7 +41,7 @@ def study(tree: Tree, notes: Notes) -> None:
     for measured in tree.measured:
         asked = measured.asked
         if asked is None:
-            notes.leave(measured.name, f"the study can't be told: {measured.asked_problem}")
+            notes.leave(measured.name, f"the study is unknown: {measured.asked_problem}")
         else:
             _all_there(tree, measured, asked, notes)
         for campaign in measured.campaigns:

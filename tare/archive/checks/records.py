@@ -208,7 +208,7 @@ def code(tree: Tree, notes: Notes) -> None:
                 paths = measuring(plan)
                 found = closure.programs_sha256(paths)
         except (TareError, OSError) as error:
-            notes.leave(campaign.name, f"its programs can't be told: {error}".replace(f"{tree.root}/", ""))
+            notes.leave(campaign.name, f"its programs are unknown: {error}".replace(f"{tree.root}/", ""))
             continue
         notes.look("campaigns")
         if found != plan.code_sha256:

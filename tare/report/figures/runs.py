@@ -26,7 +26,7 @@ UNIT_METRICS = ("real_s", "step_s", *(phase for phase in PHASE_METRICS if phase 
 COLUMNS = 2
 TITLE_LETTERS = 36  # of a line above a panel
 LATE_SHARE = 0.1  # of a part: where imports within it take more than that, they are named
-OF_WHICH_IMPORTS = "of which imports"
+OF_WHICH_IMPORTS = "imports in it"
 HATCHED: dict[str, Any] = {"facecolor": "none", "edgecolor": style.INK, "linewidth": 0.0, "hatch": "/////"}
 # What every framework names alike; the rest is one part, as some make dropouts and losses of many operators.
 NAMED = (CONVOLUTION, PRODUCT, ELEMENT_WISE, POOLING, OPTIMIZER)

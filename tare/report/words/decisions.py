@@ -212,27 +212,26 @@ def _once(one: JobAnswer) -> list[str]:
         return []
     low, high = one.once_s
     if low <= 0 <= high:
-        return [f"Start and exit of a job take between {seconds(-low)} less and {seconds(high)} more."]
+        return [f"Start and exit take between {seconds(-low)} less and {seconds(high)} more, once per job."]
     least, most = sorted(map(abs, one.once_s))
     length = seconds(least) if seconds(least) == seconds(most) else f"{seconds(least)} to {seconds(most)}"
-    return [f"Start and exit of a job take {length} {'more' if low > 0 else 'less'}, once."]
+    return [f"Start and exit take {length} {'more' if low > 0 else 'less'}, once per job."]
 
 
 def _from_length(one: JobAnswer) -> list[str]:
     """From which length on it adds less than the limit, by the end of the interval that makes this sure."""
     limit = margin_text(LIMIT)
     if one.little_from_s is None:
-        what = f"From which job length on it adds less than {limit}"
-        return [f"{what} is open: {one.lacking}."] if one.lacking else []
+        what = f"It is not known from which job length on it adds less than {limit}"
+        return [f"{what}: {one.lacking}."] if one.lacking else []
     first, sure = one.little_from_s
     if math.isinf(first):
         return [f"It adds {limit} or more to long jobs."]
     if math.isinf(sure):
         if first > 0:
-            return [
-                f"It adds more than {limit} to a job with less than {duration(first)} of steps. Longer jobs: open."
-            ]
-        return [f"Whether it adds less than {limit} to long jobs is open."]
+            known = f"It adds more than {limit} to a job with less than {duration(first)} of steps."
+            return [f"{known} For longer jobs, this is not known."]
+        return [f"It is not known whether it adds less than {limit} to long jobs."]
     if sure <= 0:
         return [f"It adds less than {limit} to a job of any length."]
     return [f"It adds less than {limit} to a job whose steps take {duration(sure)} or more."]
@@ -240,8 +239,8 @@ def _from_length(one: JobAnswer) -> list[str]:
 
 def _reason_of(what: str, reason: Reason) -> list[str]:
     if reason.cause is Cause.UNKNOWN:
-        return [f"No cause of the difference of {what} was found."]
-    return [f"The difference of {what} is {text}." for text in put_down(reason)]
+        return [f"No cause was found for the difference between {what}."]
+    return [f"The difference between {what} is {text}." for text in put_down(reason)]
 
 
 def title_of(one: Decision) -> str:
