@@ -132,9 +132,10 @@ class Answer(FileRecord):
         reference: its name; reference_s: seconds of a whole run of it, by part and in all.
         step_s: seconds of a step of the reference; steps: what told them.
         control: whole runs of the reference's second launch against its first, and steps.
+        hook: whole runs of the reference with the hook that detects steps, against those without it.
         environments: the others, in the order given.
         left_out: names of the shell's variables that the job did not get.
-        sought: causes were looked for.
+        sought: causes were looked for. interrupted: the user ended that before it was done.
         remarks: what else has to be said, a sentence each.
     """
 
@@ -158,9 +159,11 @@ class Answer(FileRecord):
     steps: str | None = None
     control: Ratio | None
     control_step: Ratio | None = None
+    hook: Ratio | None = None
     environments: tuple[Weighed, ...]
     left_out: tuple[str, ...] = ()
     sought: bool = True
+    interrupted: bool = False
     remarks: tuple[str, ...] = ()
 
     def named(self, name: str) -> Weighed | None:
