@@ -93,7 +93,8 @@ def try_changes(
         places |= {name: own, choice.name: place}
         opened.append((key, change, choice.name))
     bare = f"{reference}{NO_HOOK}"
-    if found.hook_ran and _fits(found, len(places) + 2, left_s):
+    launches = (len(places) + 2) * (2 if opened else 1)  # causes come first: it may not cost them rounds
+    if found.hook_ran and _fits(found, launches, left_s):
         own = found.places[reference]
         places[bare] = replace(own, choice=own.choice.replace(name=bare), hooked=False)
     hook = None
