@@ -126,6 +126,8 @@ def measure(name: str, found: Mapping[str, str], minutes: float) -> dict[str, An
             row = judged(CASES[name], weighed(CASES[name], Path(folder), found, minutes))
         except UnavailableError as error:
             row = {"cause": CASES[name].cause, "passed": None, "reason": str(error)}
+        finally:
+            CASES[name].restore(Path(folder))
     return {"at": at, **row}
 
 

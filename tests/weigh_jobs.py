@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tare.core.process import run
+from tare.model.choices import read_choice
+
 PREAMBLE = """
 import os, sys, time
 try:
@@ -99,6 +102,15 @@ with tempfile.TemporaryFile(dir="/tmp", buffering=0) as handle:
         while handle.read(1 << 20): pass
         mark()
 """,
+    # Files of its own data that are opened and read over and over.
+    "data": """
+names = ["/data/" + name for name in os.listdir("/data")]
+for _ in range(STEPS):
+    for name in names:
+        with open(name, "rb", buffering=0) as handle: handle.read()
+    sum(k * k for k in range(50_000))
+    mark()
+""",
     # A package of many modules, imported anew in each run.
     "imports": """
 import importlib
@@ -154,7 +166,9 @@ class Planted:
         job: of JOBS.
         reference, environment: as `--env` takes them; `{image}` (of Docker), `{sif}`, `{unpacked}` (the same as a
             folder) and `{folder}` (the job's) are filled in.
-        prepare: makes what the job or the environment needs in the job's folder.
+        prepare: makes what the job or the environment needs in the job's folder; restore: undoes what of it is not
+            files.
+        data: folders in the job's that the two environments see as /data.
         steps: of the job.
     """
 
@@ -163,6 +177,8 @@ class Planted:
     reference: str
     environment: str
     prepare: Callable[[Path], None] = lambda folder: None
+    restore: Callable[[Path], None] = lambda folder: None
+    data: tuple[str, ...] = ()
     steps: int = 40
 
     def arguments(self, folder: Path, images: Mapping[str, str]) -> list[str]:
@@ -170,7 +186,14 @@ class Planted:
         path = write_job(folder, self.job)
         self.prepare(folder)
         told = {**images, "folder": str(folder)}
-        envs = [f"--env={text.format(**told)}" for text in (self.reference, self.environment)]
+        texts = [text.format(**told) for text in (self.reference, self.environment)]
+        envs = [f"--env={text}" for text in texts]
+        if self.data:
+            shown = [[f"{folder / name}:/data:ro"] for name in self.data]
+            pairs = zip(map(read_choice, texts), shown, strict=True)
+            both = [{**choice.to_json(), "binds": binds} for choice, binds in pairs]
+            (folder / "envs.yaml").write_text(json.dumps({"environments": both}), encoding="utf-8")
+            envs = [f"--envs={folder / 'envs.yaml'}"]
         python = INSIDE if "=host" not in self.reference else sys.executable
         return [*envs, f"--setenv=JOB_STEPS={self.steps}", "--", python, str(path)]
 
@@ -200,6 +223,21 @@ def _filter(folder: Path) -> None:
     ]
     text = json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": compared})
     (folder / "filter.json").write_text(text, encoding="utf-8")
+
+
+def _mounted(folder: Path) -> None:
+    """A folder of many small files, and the same through FUSE."""
+    (folder / "plain").mkdir()
+    (folder / "mounted").mkdir()
+    for number in range(2000):
+        (folder / f"plain/{number}").write_bytes(bytes([number % 256]) * 4000)
+    made = ["mksquashfs", str(folder / "plain"), str(folder / "data.sqfs"), "-quiet", "-no-progress"]
+    for words in (made, ["squashfuse", str(folder / "data.sqfs"), str(folder / "mounted")]):
+        run(words, timeout_s=60.0, check=True)
+
+
+def _unmounted(folder: Path) -> None:
+    run(["umount", str(folder / "mounted")], timeout_s=60.0)
 
 
 UNFILTERED = "--security-opt seccomp=unconfined"
@@ -295,6 +333,15 @@ PLANTED: Mapping[str, Planted] = {
         reference="plain=docker={image}",
         environment="squeezed=docker={image} --memory 120m --memory-swap 120m",
         steps=4,
+    ),
+    "data through FUSE": Planted(
+        cause="file system",
+        job="data",
+        reference="plain=docker={image}",
+        environment="mounted=docker={image}",
+        prepare=_mounted,
+        restore=_unmounted,
+        data=("plain", "mounted"),
     ),
     "a million open files": Planted(
         cause="open files",

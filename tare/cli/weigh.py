@@ -128,6 +128,9 @@ def run_weigh(arguments: argparse.Namespace) -> int:
     judged = [gate.judge(one, answer) for one in gates]
     for one in judged:
         streams.tell(f"tare: {one.gate.text}: {one.outcome}: {one.why}")
+    if answer.interrupted:
+        streams.tell("tare: interrupted: the verdicts are complete, the causes are not")
+        return INTERRUPTED
     return FAILED_GATE if any(one.outcome == "failed" for one in judged) else 0
 
 

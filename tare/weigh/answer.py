@@ -1,12 +1,17 @@
-"""What `tare weigh` found, as typed rows: the terminal, the page, Markdown and JSON word the same ones."""
+"""What `tare weigh` found, as typed rows: the terminal, the page, Markdown and JSON word the same ones.
+
+`python -m tare.weigh.answer > docs/answer.schema.json` writes the JSON Schema of answer.json.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from tare.model.schema import FileRecord, Record
+from tare.core.arguments import Parser
+from tare.model.schema import VERSION, FileRecord, Record
 from tare.stats.intervals import Interval, Verdict
 from tare.weigh.causes import Evidence
 
@@ -132,9 +137,10 @@ class Answer(FileRecord):
         reference: its name; reference_s: seconds of a whole run of it, by part and in all.
         step_s: seconds of a step of the reference; steps: what told them.
         control: whole runs of the reference's second launch against its first, and steps.
+        hook: whole runs of the reference with the hook that detects steps, against those without it.
         environments: the others, in the order given.
         left_out: names of the shell's variables that the job did not get.
-        sought: causes were looked for.
+        sought: causes were looked for. interrupted: the user ended that before it was done.
         remarks: what else has to be said, a sentence each.
     """
 
@@ -158,11 +164,26 @@ class Answer(FileRecord):
     steps: str | None = None
     control: Ratio | None
     control_step: Ratio | None = None
+    hook: Ratio | None = None
     environments: tuple[Weighed, ...]
     left_out: tuple[str, ...] = ()
     sought: bool = True
+    interrupted: bool = False
     remarks: tuple[str, ...] = ()
 
     def named(self, name: str) -> Weighed | None:
         """An environment by its name; None where there is none."""
         return next((one for one in self.environments if one.name == name), None)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of answer.json."""
+    found = Answer.model_json_schema()
+    found["properties"] = {VERSION: {"const": Answer.VERSION}, **found["properties"]}
+    found["required"] = [VERSION, *found["required"]]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+
+
+if __name__ == "__main__":
+    Parser(description="Write the JSON Schema of answer.json to standard output.").parse_args()
+    print(json.dumps(schema(), indent=2))

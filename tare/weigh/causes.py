@@ -17,13 +17,14 @@ from typing import Literal
 from tare.core.arguments import Parser
 from tare.model.choices import Choice, option_values, without_options
 from tare.model.schema import Record
-from tare.weigh.facts import PythonFacts, Surroundings, cpu_numbers
+from tare.weigh.facts import MITIGATED, STORE_BYPASS, PythonFacts, Surroundings, cpu_numbers
 
 Confidence = Literal["high", "medium", "low"]
 Part = Literal["start", "imports", "input", "steps", "exchange"]
 RANKS: Mapping[Confidence, int] = {"high": 0, "medium": 1, "low": 2}
 DOCKERS = ("docker", "podman")
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+LIBRARY = re.compile(r"(lib(?:mkl_rt|blis|(?:scipy_)?openblas\w*|gomp|iomp5|omp|cudnn|nccl))\b")
 BINDINGS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 ALLOCATOR = (
     *("LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"),
@@ -44,6 +45,7 @@ WIDE = (
     "sve",
 )  # instructions that kernels are chosen by
 SLOW_MOUNTS = ("fuse", "nfs", "nfs4", "cifs", "9p", "virtiofs", "ceph", "glusterfs", "lustre", "vboxsf", "squashfs")
+SLOW_DRIVERS = ("vfs", "fuse-overlayfs", "devicemapper")  # that copy, or that a program serves
 SMALL_SHM_BYTES = 1 << 30
 HELD_BACK = 0.05  # of the quota's periods
 MANY_REFAULTS, MANY_FAULTS = 1000, 1000
@@ -63,7 +65,8 @@ class Side:
             container too; what is seen inside where this machine can't look.
         weight: of its control groups' processor time, in words; None where nobody has set one.
         servers_share: processor time of what serves its files, by that of the job.
-        workdir: of the job.
+        workdir: of the job. data: paths of its own data, and from where of this machine each is shown, if known.
+        storage: what stores the layers of its image, where a daemon or the like does.
     """
 
     choice: Choice
@@ -74,6 +77,8 @@ class Side:
     weight: str | None = None
     servers_share: float = 0.0
     workdir: str = "/"
+    data: Mapping[str, str | None] = field(default_factory=dict)
+    storage: str | None = None
 
     @property
     def threads(self) -> int | None:
@@ -87,6 +92,17 @@ class Side:
             if (told := self.seen.variables.get(name, "")).isdigit():
                 return int(told)
         return self.seen.cpu_count
+
+    @property
+    def bypasses(self) -> set[str]:
+        """The states of the store bypass of its threads."""
+        threads = self.python.speculation_threads if self.python is not None else ()
+        return {state for state in (self.seen.speculation.get(STORE_BYPASS), *threads) if state is not None}
+
+    @property
+    def is_mitigated(self) -> bool:
+        """Whether the store bypass is switched off for one of them, which slows down loads after stores."""
+        return not self.bypasses.isdisjoint(MITIGATED)
 
     def variables_unlike(self, other: Side, names: tuple[str, ...]) -> tuple[str, ...]:
         """Variables of these that the other does not have alike, in order."""
@@ -110,7 +126,7 @@ class Change(Record):
         variables, unset: of the job's environment.
         options: of the runtime, added; without: names of its options, each with a value, that are left out.
         form: the same image in another form.
-        stage: a folder that is copied to a local disk and shown in its place.
+        stage: a folder of this machine that is copied to a local disk, and where the copy is shown.
         tree: the prefix of the reference's Python, which is shown inside and comes first.
         advice: the option or line that makes it for good.
     """
@@ -121,9 +137,14 @@ class Change(Record):
     options: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     form: Literal["unpacked"] | None = None
-    stage: str | None = None
+    stage: tuple[str, str] | None = None
     tree: str | None = None
     advice: str
+
+    @property
+    def is_dear(self) -> bool:
+        """Whether files have to be copied for it."""
+        return self.form is not None or self.stage is not None or self.tree is not None
 
     def of(self, choice: Choice) -> Choice:
         """An environment with this change; `form`, `stage` and `tree` are made by whoever launches it."""
@@ -202,9 +223,12 @@ def cause(
 
 
 def suspects(reference: Side, side: Side) -> list[Suspicion]:
-    """The causes that the facts allow, the likeliest first, in the table's order where they are alike."""
+    """The causes that the facts allow: the likeliest first, then what is cheaper to try, then by the table."""
     found = [one for each in CAUSES.values() if (one := each.look(reference, side)) is not None]
-    return sorted(found, key=lambda one: (RANKS[one.confidence], not one.changes))
+    return sorted(
+        found,
+        key=lambda one: (RANKS[one.confidence], not one.changes, any(change.is_dear for change in one.changes[:1])),
+    )
 
 
 def _differs(what: str, reference: object, value: object) -> Evidence:
@@ -296,7 +320,7 @@ def _builds(python: PythonFacts) -> dict[str, object]:
         found["instructions that PyTorch uses"] = python.torch.capability
         found["cuDNN"] = python.torch.cudnn
     for path in python.files:
-        stem = re.match(r"(lib(?:mkl_rt|blis|openblas\w*|gomp|iomp5|omp|cudnn|nccl))\b", PurePosixPath(path).name)
+        stem = LIBRARY.match(PurePosixPath(path).name)
         if stem:
             found[f"library {stem[1]}"] = python.files[path]
     return found
@@ -472,20 +496,20 @@ def _narrowed(python: PythonFacts | None) -> str | None:
     name="seccomp",
     title="a filter of system calls, and the mitigations that it switches on",
     part="steps",
-    facts="Seccomp and Speculation_Store_Bypass in /proc/self/status",
+    facts="Seccomp and Speculation_Store_Bypass of the program and of its threads, in /proc",
     confirmed_by="seccomp=unconfined",
 )
 def _seccomp(reference: Side, side: Side, name: str) -> Suspicion | None:
     """Each system call passes the filter. Kernels before 5.16 also switch speculation off for filtered programs,
     which slows down their loads.
     """
-    if side.seen.seccomp in (None, 0) or side.seen.seccomp == reference.seen.seccomp:
+    filtered = side.seen.seccomp not in (None, 0) and side.seen.seccomp != reference.seen.seccomp
+    mitigated = side.is_mitigated and not reference.is_mitigated
+    if not filtered and not mitigated:
         return None
-    evidence = [_differs("Seccomp", reference.seen.seccomp, side.seen.seccomp)]
-    mitigated = side.seen.is_mitigated and not reference.seen.is_mitigated
+    evidence = [_differs("Seccomp", reference.seen.seccomp, side.seen.seccomp)] if filtered else []
     if mitigated:
-        key = "Speculation_Store_Bypass"
-        evidence.append(_differs(key, reference.seen.speculation.get(key), side.seen.speculation.get(key)))
+        evidence.append(_differs(STORE_BYPASS, *(", ".join(sorted(one.bypasses)) for one in (reference, side))))
     changes = []
     if side.choice.runtime in DOCKERS:
         option = ("--security-opt", "seccomp=unconfined")
@@ -506,7 +530,8 @@ def _seccomp(reference: Side, side: Side, name: str) -> Suspicion | None:
     name="file system",
     title="files that are read through FUSE, squashfs or a network",
     part="imports",
-    facts="mounts of the image, the interpreter and the working directory; processor time of FUSE servers",
+    facts="mounts of the image, the interpreter, the working directory and data that a bind or the command names; "
+    "processor time of FUSE servers; the storage driver",
     confirmed_by="the image unpacked; the folder on a local disk",
 )
 def _file_system(reference: Side, side: Side, name: str) -> Suspicion | None:
@@ -515,32 +540,42 @@ def _file_system(reference: Side, side: Side, name: str) -> Suspicion | None:
     places = {"the image": "/", "the working directory": side.workdir}
     if side.python is not None:
         places["the interpreter"] = side.python.executable
+    places |= {path: path for path in side.data}
     slow: dict[str, str] = {}
     for what, path in places.items():
         ours, theirs = side.seen.mount_of(path), reference.seen.mount_of(path)
         if ours is None or not _is_slow(ours.kind) or (theirs is not None and ours.kind == theirs.kind):
             continue
+        if ours.point in slow.values():
+            continue
         slow[what] = ours.point
         evidence.append(_differs(f"file system of {what}", theirs.kind if theirs else None, ours.kind))
-    if side.servers_share > BUSY_SERVERS:
+    busy = side.servers_share > BUSY_SERVERS
+    if busy:
         what = "processor time of its FUSE servers, relative to the job's"
         evidence.append(_differs(what, 0.0, side.servers_share))
+    if side.storage in SLOW_DRIVERS and side.storage != reference.storage:
+        evidence.append(_differs("storage driver", reference.storage, side.storage))
     if not evidence:
         return None
-    inside = {"the image", "the interpreter"} & slow.keys() or not slow
+    inside = {"the image", "the interpreter"} & slow.keys() or (busy and not slow)
     if side.choice.runtime == "apptainer" and inside:
         advice = "build a sandbox: apptainer build --sandbox FOLDER IMAGE, and name the folder"
         changes.append(Change(name="image unpacked", form="unpacked", advice=advice))
     if "the working directory" in slow:
         advice = f"copy {side.workdir} to a local disk before the job"
-        changes.append(Change(name="files on a local disk", stage=side.workdir, advice=advice))
-    sure = side.servers_share > BUSY_SERVERS or "the working directory" in slow
+        changes.append(Change(name="files on a local disk", stage=(side.workdir, side.workdir), advice=advice))
+    for path in slow:
+        if (source := side.data.get(path)) is not None:
+            advice = f"copy {source} to a local disk before the job, and bind the copy"
+            changes.append(Change(name=f"{path} on a local disk", stage=(source, path), advice=advice))
+    sure = busy or slow.keys() & {"the working directory", *side.data}
     return Suspicion(
         cause=name,
         confidence="high" if sure else "medium",
         evidence=tuple(evidence),
         changes=tuple(changes),
-        untried=None if changes else "this runtime has no other form of the image",
+        untried=None if changes else "the files are chosen outside this environment",
     )
 
 
@@ -642,7 +677,7 @@ def _weight(reference: Side, side: Side, name: str) -> Suspicion | None:
     name="exchange",
     title="a different connection between the GPUs",
     part="exchange",
-    facts="variables of NCCL, shared memory, whether the processes see each other",
+    facts="transports in NCCL's log, variables of NCCL, shared memory",
     confirmed_by="shared memory and network of the host",
 )
 def _exchange(reference: Side, side: Side, name: str) -> Suspicion | None:
@@ -657,33 +692,52 @@ def _exchange(reference: Side, side: Side, name: str) -> Suspicion | None:
     ours, theirs = side.seen.shm_bytes, reference.seen.shm_bytes
     if ours is not None and theirs is not None and ours < min(theirs, SMALL_SHM_BYTES):
         evidence.append(_differs("bytes of /dev/shm", theirs, ours))
+    others = reference.python.nccl if reference.python is not None else ()
+    moved = bool(python.nccl and others and python.nccl != others)
+    if moved:
+        evidence.append(_differs("transports of NCCL", ", ".join(others), ", ".join(python.nccl)))
     if not evidence:
         return None
     changes = [_as_reference(reference, unlike, "NCCL")] if unlike else []
     if side.choice.runtime in DOCKERS:
         option = ("--ipc=host", "--network=host")
         changes.append(Change(name=" ".join(option), options=option, advice=" ".join(option)))
-    return Suspicion(cause=name, confidence="medium", evidence=tuple(evidence), changes=tuple(changes))
+    return Suspicion(
+        cause=name,
+        confidence="high" if moved else "medium",
+        evidence=tuple(evidence),
+        changes=tuple(changes),
+        untried=None if changes else "this runtime has the memory and the network of the host",
+    )
 
 
 @cause(
     name="memory nodes",
     title="memory of another NUMA node",
     part="steps",
-    facts="Mems_allowed_list in /proc/self/status",
+    facts="Mems_allowed_list in /proc/self/status, and the policy in /proc/self/numa_maps",
     confirmed_by="without the option",
 )
 def _memory_nodes(reference: Side, side: Side, name: str) -> Suspicion | None:
     """Memory that belongs to another socket's processors is further away."""
+    evidence, changes = [], []
     ours, theirs = side.seen.memory_nodes, reference.seen.memory_nodes
-    if ours is None or ours == theirs:
+    if ours is not None and ours != theirs:
+        evidence.append(_differs("memory nodes", theirs, ours))
+        advice = "remove --cpuset-mems, or name the nodes of its processors"
+        changes += _left_away(side, ("--cpuset-mems",), "all memory nodes", advice)
+    ours, theirs = side.seen.numa_policy, reference.seen.numa_policy
+    if None not in (ours, theirs) and ours != theirs:
+        evidence.append(_differs("policy of memory nodes", theirs, ours))
+        if side.choice.options[:1] == ("numactl",):
+            local = ("numactl", "--localalloc")  # the last one holds
+            changes.append(Change(name="local memory", options=local, advice="start the job without numactl"))
+    if not evidence:
         return None
-    advice = "remove --cpuset-mems, or name the nodes of its processors"
-    changes = _left_away(side, ("--cpuset-mems",), "all memory nodes", advice)
     return Suspicion(
         cause=name,
         confidence="medium",
-        evidence=(_differs("memory nodes", theirs, ours),),
+        evidence=tuple(evidence),
         changes=tuple(changes),
         untried=None if changes else "the nodes are chosen outside this environment",
     )

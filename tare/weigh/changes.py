@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
-from tare.core.files import cache_path
+from tare.core.files import cache_path, sha256_text
 from tare.core.process import run
 from tare.core.progress import step
 from tare.model.choices import Choice
@@ -49,7 +49,8 @@ def apply(
     if change.form == "unpacked":
         made = made.replace(image=str(unpacked(choice, stack)))
     if change.stage is not None:
-        made = made.replace(binds=(*made.binds, f"{staged(Path(change.stage), stack)}:{change.stage}"))
+        source, target = change.stage
+        made = made.replace(binds=(*made.binds, f"{staged(Path(source), stack)}:{target}"))
     if change.tree is not None:
         made = with_tree(made, reference)
     return made
@@ -91,7 +92,8 @@ def staged(folder: Path, stack: contextlib.ExitStack) -> Path:
         UnavailableError: it is too large, or holds the cache.
         OSError: a file can't be copied.
     """
-    target = cache_path("weigh", "staged", str(os.getuid()), folder.name)
+    own = f"{folder.name}-{sha256_text(str(folder))[:8]}"
+    target = cache_path("weigh", "staged", str(os.getuid()), own)
     if target.is_relative_to(folder.resolve()):
         raise UnavailableError(f"{folder} holds the folder that it would be copied to: point TARE_CACHE elsewhere")
     size = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())

@@ -17,12 +17,14 @@ from tare.model.schema import Record, explain
 
 PROBE = Path(__file__).with_name("probe.sh")
 SECTION = re.compile(r"^== (.+)$")
+COUNTER = re.compile(r"^(\w+) (\d+)$", re.MULTILINE)
 END, PROGRAM = "end", "program "
 GROUPS = "/sys/fs/cgroup"
 NO_MEMORY_LIMIT = 1 << 60  # version 1 says "no limit" by a number of pages near the largest
 UNLIMITED = "unlimited"
 MOST_CPUS = 1 << 16
 SIZES = {"k": 10, "m": 20, "g": 30, "t": 40}
+STORE_BYPASS = "Speculation_Store_Bypass"
 MITIGATED = ("thread force mitigated", "thread mitigated", "globally mitigated")
 LIBCUDA = "libcuda.so"
 MALLOCS = ("libjemalloc", "libtcmalloc", "libmimalloc")
@@ -52,6 +54,7 @@ class Surroundings(Record):
         seccomp: 0 without a filter, 1 strict, 2 with a filter.
         speculation: the states of speculation controls of the thread, by the kernel's name for each.
         cpus, memory_nodes: those that it may use, as the kernel lists them.
+        numa_policy: by which its memory comes from nodes, as numa(7) names it.
         limits: soft limits of the process by the kernel's names; None for unlimited.
         quota_cpus: processors' worth of time that its control group has, as seen inside; None without a quota.
         memory_limit_bytes: of its control group, as seen inside; None without one.
@@ -69,6 +72,7 @@ class Surroundings(Record):
     speculation: Mapping[str, str] = {}
     cpus: str | None = None
     memory_nodes: str | None = None
+    numa_policy: str | None = None
     limits: Mapping[str, int | None] = {}
     quota_cpus: float | None = None
     memory_limit_bytes: int | None = None
@@ -88,12 +92,6 @@ class Surroundings(Record):
     def cpu_count(self) -> int | None:
         """How many processors it may use."""
         return None if self.cpus is None else len(cpu_numbers(self.cpus))
-
-    @property
-    def is_mitigated(self) -> bool | None:
-        """Whether the store bypass is switched off for its threads, which slows down every load after a store."""
-        state = self.speculation.get("Speculation_Store_Bypass")
-        return None if state is None else state in MITIGATED
 
     @property
     def shm_bytes(self) -> int | None:
@@ -141,10 +139,12 @@ class PythonFacts(Record):
         libraries: by path of each OpenBLAS.
         affinity_first, affinity_last: CPUs at its start and its end; of its threads; of processes that it had
             started by its third step.
+        speculation_threads: the state of the store bypass of each of its threads.
         status: lines of /proc/self/status on filters and memory.
         compiled: modules of files that were loaded, and those of them without a file of compiled code.
         major_faults, minor_faults, switches_forced: with those of its children.
-        groups: files of its control group, as seen inside, by name.
+        groups: files of its control group, as seen inside, by name; groups_first: the same at its start.
+        nccl: transports that NCCL's log names.
     """
 
     python: str
@@ -163,6 +163,7 @@ class PythonFacts(Record):
     affinity_last: str | None
     affinity_threads: tuple[str | None, ...]
     affinity_workers: tuple[str | None, ...]
+    speculation_threads: tuple[str | None, ...] = ()
     status: tuple[str, ...]
     smaps: str | None
     compiled: tuple[int, int]
@@ -171,6 +172,8 @@ class PythonFacts(Record):
     switches_forced: int
     io: str | None
     groups: Mapping[str, str]
+    groups_first: Mapping[str, str] = {}
+    nccl: tuple[str, ...] = ()
 
     @property
     def user_modules(self) -> tuple[str, ...]:
@@ -193,21 +196,27 @@ class PythonFacts(Record):
 
     @property
     def throttled(self) -> tuple[int, int] | None:
-        """Periods in which its quota held its group back, and all periods; None where that is not counted."""
-        for name in ("cpu.stat", "cpu/cpu.stat"):
-            values = dict(re.findall(r"^(\w+) (\d+)$", self.groups.get(name, ""), re.MULTILINE))
-            if "nr_periods" in values:
-                return int(values["nr_throttled"]), int(values["nr_periods"])
-        return None
+        """Periods in which its quota held its group back while it ran, and all periods; None if not counted."""
+        found = self._counted(("cpu.stat", "cpu/cpu.stat"), "nr_throttled", "nr_periods")
+        return None if found is None else (found[0], found[1])
 
     @property
     def refaults(self) -> int | None:
-        """Pages of files that were read again because the group had lost them."""
-        for name in ("memory.stat", "memory/memory.stat"):
-            values = dict(re.findall(r"^(\w+) (\d+)$", self.groups.get(name, ""), re.MULTILINE))
-            for key in ("workingset_refault_file", "workingset_refault"):
-                if key in values:
-                    return int(values[key])
+        """Pages of files that were read again while it ran, because the group had lost them."""
+        for key in ("workingset_refault_file", "workingset_refault"):
+            if found := self._counted(("memory.stat", "memory/memory.stat"), key):
+                return found[0]
+        return None
+
+    def _counted(self, files: tuple[str, ...], *keys: str) -> tuple[int, ...] | None:
+        """By how much counters of its control group rose while it ran; None where no file has them."""
+        for name in files:
+            first, last = (
+                {key: int(value) for key, value in COUNTER.findall(groups.get(name, ""))}
+                for groups in (self.groups_first, self.groups)
+            )
+            if last.keys() >= {*keys}:
+                return tuple(last[key] - first.get(key, 0) for key in keys)
         return None
 
 
@@ -267,6 +276,7 @@ def surroundings(text: str) -> Surroundings:
             speculation={name: value for name, value in status.items() if name.startswith("Speculation")},
             cpus=status.get("Cpus_allowed_list"),
             memory_nodes=status.get("Mems_allowed_list"),
+            numa_policy=parts.get("numa policy"),
             limits=dict(_limits(parts.get("/proc/self/limits", ""))),
             quota_cpus=_quota(parts),
             memory_limit_bytes=_memory_limit(parts),

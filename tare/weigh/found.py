@@ -18,13 +18,15 @@ from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord, Steps
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
-from tare.weigh.answer import Answer, CauseFound, Weighed
+from tare.stats.intervals import Interval
+from tare.weigh.answer import Answer, CauseFound, Ratio, Weighed
 from tare.weigh.causes import Side, Suspicion, suspects
 from tare.weigh.conclude import Cost, cost_of, reference_seconds, reference_step_s
 from tare.weigh.facts import PythonFacts
 from tare.weigh.places import Place
 from tare.weigh.request import Request
 from tare.weigh.rounds import Rounds, launch_name
+from tare.weigh.words import between
 
 
 @dataclass(kw_only=True)
@@ -54,7 +56,7 @@ class Found:
 
     def side(self, name: str) -> Side:
         """An environment as causes look at it."""
-        return self.places[name].side(self.python[name], self.request.workdir, self._servers_share(name))
+        return self.places[name].side(self.request, self.python[name], self._servers_share(name))
 
     def _servers_share(self, name: str) -> float:
         used = [
@@ -73,12 +75,37 @@ class Found:
                 found[name] = suspects(reference, self.side(name))
         return found
 
-    def answer(self, minutes: float, causes: Mapping[str, Sequence[CauseFound]]) -> Answer:
-        """As it is told."""
+    def _steps(self, name: str) -> Steps | None:
+        """What told the steps of a launch of an environment; None where no launch was watched."""
+        launches = [unit.launches[name] for unit in self.units if name in unit.launches]
+        return next((one.steps for one in reversed(launches) if one.ok and one.steps is not None), None)
+
+    @property
+    def hook_ran(self) -> bool:
+        """Whether the hook watches the reference."""
+        steps = self._steps(HOST)
+        return steps is not None and steps.ran
+
+    def answer(
+        self,
+        minutes: float,
+        causes: Mapping[str, Sequence[CauseFound]] | None = None,
+        *,
+        hook: Interval | None = None,
+        interrupted: bool = False,
+    ) -> Answer:
+        """As it is told.
+
+        Args:
+            minutes: taken.
+            causes: by name of the environment; None: none were tried so far.
+            hook: log-ratio of whole runs of the reference with the hook to those without it.
+            interrupted: the user ended the search for causes.
+        """
         request, first = self.request, self.request.reference
         control = cost_of(self.units, CONTROL, 1 - request.confidence)
-        told = [unit.launches[HOST].steps for unit in self.units if unit.launches[HOST].ok]
-        steps = next((_tellers(one) for one in told if one is not None and one.teller), None)
+        steps = self._steps(HOST)
+        watched = None if hook is None else Ratio.of(hook)
         return Answer(
             tare=__version__,
             at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -94,15 +121,17 @@ class Found:
             reference_text=first.text,
             reference_s=reference_seconds(self.units),
             step_s=reference_step_s(self.units),
-            steps=steps,
+            steps=steps.teller if steps is not None else None,
             control=control.run_ratio,
             control_step=control.step_ratio,
+            hook=watched,
+            interrupted=interrupted,
             environments=tuple(
-                self._weighed(choice, causes.get(choice.name, ())) for choice in request.choices[1:]
+                self._weighed(choice, (causes or {}).get(choice.name, ())) for choice in request.choices[1:]
             ),
             left_out=request.left_out,
             sought=request.confirm,
-            remarks=tuple(self._remarks(control)),
+            remarks=(*self.rounds.remarks, *self._remarks(control), *steps_remarks(first.name, steps, watched)),
         )
 
     def _remarks(self, control: Cost) -> Iterator[str]:
@@ -154,15 +183,13 @@ class Found:
             sliced=was_sliced,
             unsliced_reason=SERVED if served else None if was_sliced else place.alone or self._refused(),
             causes=tuple(causes),
-            remarks=tuple(self._other_programs(place)),
+            remarks=(*self._other_programs(place), *self._other_site(name)),
         )
 
     def _why_no_steps(self, name: str) -> str:
         """Why steps of an environment are not compared: it lacks them, or the reference does."""
         for one in (name, HOST):
-            launches = [unit.launches[one] for unit in self.units if one in unit.launches]
-            last = next((launch.steps for launch in reversed(launches) if launch.ok), None)
-            if (why := why_no_steps(last)) is not None:
+            if (why := why_no_steps(self._steps(one))) is not None:
                 return why if one == name else f"in {self.request.reference.name}, {why}"
         return "not every round has them"
 
@@ -174,15 +201,27 @@ class Found:
             if theirs.get(path) != ours.get(path):
                 yield f"Its {path} is a different file than in {first}: more than the environment differs."
 
+    def _other_site(self, name: str) -> Iterator[str]:
+        """A `sitecustomize` that the reference does not have."""
+        own, theirs = self._steps(name), self._steps(HOST)
+        if own is not None and own.shadowed and (theirs is None or own.shadowed != theirs.shadowed):
+            yield f"Its own {own.shadowed} is run by the hook, as Python would do."
+
     def _refused(self) -> str | None:
         plan = self.rounds.sealed().plan
         told = (str(unit.slicing["refused"]) for unit in self.units if unit.slicing and unit.slicing["refused"])
         return plan.slicing_refused or next(told, None)
 
 
-def _tellers(steps: Steps) -> str:
-    """What told the steps, and what told others."""
-    return f"{steps.teller}" + (f"; not counted: {', '.join(steps.others)}" if steps.others else "")
+def steps_remarks(reference: str, steps: Steps | None, hook: Ratio | None) -> Iterator[str]:
+    """What the reader has to know of steps: what is not counted, what each holds, what the hook costs."""
+    if steps is not None and steps.others:
+        yield f"Steps are those of {steps.teller}; not counted: {', '.join(steps.others)}."
+    elif steps is not None and steps.passes is not None and round(steps.passes / len(steps.ends_ns)) > 1:
+        passes = round(steps.passes / len(steps.ends_ns))
+        yield f"A step has about {passes} backward passes: it accumulates their gradients."
+    if hook is not None:
+        yield f"The hook that detects steps makes a run of {reference} {between(hook)}."
 
 
 def failure_of(launches: Iterable[LaunchRecord]) -> str | None:

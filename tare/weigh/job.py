@@ -7,6 +7,7 @@ when each step ended, and of launches that are asked for them, facts of the proc
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 from collections import Counter
@@ -28,6 +29,9 @@ from tare.weigh.facts import PROBE, PythonFacts
 HOOK = Path(__file__).with_name("hook")
 COPY, WRITES = "hook", "noted"  # in a launch's own folder: the hook, and what it writes
 LOOKED = "probe.txt"
+NCCL_LOG = "nccl."  # begins the names of files, one of each process
+TRANSPORT = re.compile(r"\bvia ((?:P2P|SHM|NET|COLLNET)/\w+)")
+MOST_LOG_BYTES = 4 << 20
 NUMBER = struct.Struct("=qq")
 MOST_TELLERS = 8
 
@@ -38,6 +42,7 @@ class HookNotes(Record):
     Attributes:
         first_pid: of the process that Python was started as; pid: of this one, which may be forked from it.
         tellers: what told steps, by number.
+        passes: backward passes of PyTorch.
         errors: of the hook. lacking: why something can't tell steps. shadowed: the `sitecustomize` that it hides.
         ended: whether the process came to its end in order.
     """
@@ -45,6 +50,7 @@ class HookNotes(Record):
     first_pid: int
     pid: int
     tellers: tuple[str, ...]
+    passes: int
     errors: tuple[str, ...]
     lacking: tuple[str, ...]
     shadowed: str | None
@@ -74,12 +80,10 @@ class JobProgram(CommandProgram):
 
     @property
     def shown(self) -> tuple[Bind, ...]:
-        """As of any command; a bind over its folder stands in for that."""
-        over = [bind for bind in self.binds if bind.target == self.workdir]
-        if not over:
-            return super().shown
-        every = dict.fromkeys((*over[-1:], *(bind for bind in self.binds if bind.target != self.workdir)))
-        return tuple(sorted(every, key=lambda bind: len(bind.target.parts)))
+        """As of any command; of binds with one target, its folder among them, the last one counts."""
+        own = () if self.workdir is None else (Bind(source=self.workdir, target=self.workdir, writable=True),)
+        by_target = {bind.target: bind for bind in (*own, *self.binds)}
+        return tuple(sorted(by_target.values(), key=lambda bind: len(bind.target.parts)))
 
     def write(self, place: Place) -> None:
         """Put the hook into the launch's folder."""
@@ -100,7 +104,9 @@ class JobProgram(CommandProgram):
         own = str(place.inside / COPY)
         hook = {"TARE_HOOK": str(place.inside / WRITES), "PYTHONPATH": f"{own}:{path}" if path else own}
         hook |= {"TARE_HOOK_PATTERN": self.pattern} if self.pattern else {}
-        hook |= {"TARE_HOOK_FACTS": "1"} if self.facts else {}
+        if self.facts:
+            log = str(place.inside / WRITES / f"{NCCL_LOG}%h.%p")
+            hook |= {"TARE_HOOK_FACTS": "1", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": log}
         return {**self.variables, **hook}
 
     def result(self, finished: Finished, folder: Path, environment: Environment) -> Result:
@@ -157,7 +163,17 @@ def keep_facts(wrote: Path, target: Path) -> None:
 
     main = min(_plain(wrote.glob("facts.*.json")), key=rank, default=None)
     if main is not None:
-        write_json(target, parse(PythonFacts, read_json(main), f"facts of {target.stem}").to_json())
+        found = parse(PythonFacts, read_json(main), f"facts of {target.stem}")
+        write_json(target, found.replace(nccl=_transports(wrote)).to_json())
+
+
+def _transports(wrote: Path) -> tuple[str, ...]:
+    """By which NCCL has connected the job's GPUs, as the logs of all its processes say."""
+    found: set[str] = set()
+    for path in _plain(wrote.glob(f"{NCCL_LOG}*")):
+        with path.open("rb") as handle:
+            found.update(TRANSPORT.findall(handle.read(MOST_LOG_BYTES).decode(errors="replace")))
+    return tuple(sorted(found))
 
 
 def _plain(paths: Iterable[Path]) -> list[Path]:
@@ -178,22 +194,24 @@ def steps_in(wrote: Path) -> Steps:
     """
     notes = [parse(HookNotes, read_json(path), str(path)) for path in _plain(wrote.glob("hook.*.json"))]
     tellers = {str(one.pid): one.tellers for one in notes}
-    found: list[tuple[str, list[int]]] = []
+    found: list[tuple[str, list[int], str]] = []
     for path in _plain(wrote.glob("steps.*")):
         pairs = _noted(path)
-        names = tellers.get(path.name.split(".")[1], ())
+        pid = path.name.split(".")[1]
+        names = tellers.get(pid, ())
         if any(not 0 <= number < max(1, len(names)) for _, number in pairs):
             raise IntegrityError(f"{path}: a step has no known source")
         counts = Counter(number for _, number in pairs)
         if counts:
             (most, _), *_ = counts.most_common(1)
             teller = names[most] if names else "the hook"
-            found.append((teller, [at for at, number in pairs if number == most]))
-    name, ends = max(found, key=lambda one: len(one[1]), default=(None, []))
+            found.append((teller, [at for at, number in pairs if number == most], pid))
+    name, ends, pid = max(found, key=lambda one: len(one[1]), default=(None, [], ""))
     return Steps(
         teller=name,
         ends_ns=tuple(ends),
         others=tuple(sorted({one for names in tellers.values() for one in names} - {name})[:MOST_TELLERS]),
+        passes=next((one.passes for one in notes if str(one.pid) == pid and one.ended and one.passes), None),
         ran=bool(tellers),
         shadowed=next((one.shadowed for one in notes if one.shadowed), None),
         lacking=tuple(dict.fromkeys(text for one in notes for text in one.lacking)),

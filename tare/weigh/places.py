@@ -34,9 +34,11 @@ class Place:
     digest: str | None
     seen: Surroundings
     limits: caller.Limits
+    storage: str | None = None  # what stores the layers of its image
     alone: str | None = None  # why its launches can't be sliced beside the others
+    hooked: bool = True  # the hook watches its launches, where steps are asked for
 
-    def side(self, python: PythonFacts | None, workdir: Path, servers_share: float = 0.0) -> Side:
+    def side(self, request: Request, python: PythonFacts | None, servers_share: float = 0.0) -> Side:
         """As causes look at it."""
         quota, memory, weight = (self.limits.get(name) for name in (caller.CPU_QUOTA, caller.MEMORY, "CPU weight"))
         return Side(
@@ -47,8 +49,17 @@ class Place:
             memory_limit_bytes=int(memory.value.split()[0]) if memory else self.seen.memory_limit_bytes,
             weight=weight.value if weight else None,
             servers_share=servers_share,
-            workdir=str(workdir),
+            workdir=str(request.workdir),
+            data=data_of(request, self.choice),
+            storage=self.storage,
         )
+
+
+def data_of(request: Request, choice: Choice) -> dict[str, str | None]:
+    """Paths of a job's own data, and from where of this machine each is shown: binds, and words of its command."""
+    named = (word.rpartition("=")[2] for word in request.command[1:])
+    shown = {str(bind.target): str(bind.source) for bind in (*request.binds, *choice.shown)}
+    return {**{path: None for path in named if path.startswith("/")}, **shown}
 
 
 def open_places(
@@ -91,8 +102,16 @@ def open_place(
     site = Site(environment=adapter, reference=image.reference, isolates_network=not request.network)
     with step(f"look at {choice.name}", announced=False):
         seen, limits = look(request, site, choice, results / "facts")
-    place = Place(choice=choice, adapter=adapter, site=site, digest=image.digest, seen=seen, limits=limits)
-    if place.side(None, request.workdir).quota_cpus is not None:
+    place = Place(
+        choice=choice,
+        adapter=adapter,
+        site=site,
+        digest=image.digest,
+        seen=seen,
+        limits=limits,
+        storage=image.storage,
+    )
+    if place.side(request, None).quota_cpus is not None:
         place.alone = "it has a quota of processor time, and the quota is refilled while a job is stopped"
     return place
 

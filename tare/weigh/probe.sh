@@ -6,6 +6,9 @@ show() { # a file's text, as a section; nothing where it can't be read
     while IFS= read -r line || [ -n "$line" ]; do printf '%s\n' "$line"; done 2>/dev/null < "$1"
 }
 for file in status limits mountinfo cgroup; do show "/proc/self/$file"; done
+if [ -r /proc/self/numa_maps ]; then # its first mapping has the policy of the process
+    read -r address policy rest < /proc/self/numa_maps && printf '== numa policy\n%s\n' "$policy"
+fi
 for file in /proc/meminfo /proc/sys/kernel/osrelease /proc/sys/kernel/random/boot_id /etc/os-release \
     /sys/kernel/mm/transparent_hugepage/enabled /sys/devices/system/cpu/vulnerabilities/spec_store_bypass; do
     show "$file"

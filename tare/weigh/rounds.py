@@ -43,6 +43,12 @@ UNREACHED = re.compile(
     r"name resolution|resolve host|Name or service not known|[Nn]etwork is unreachable|getaddrinfo"
 )
 NO_NETWORK = " (the job has no network: --network on gives it this machine's)"
+UNSEEN = re.compile(r"/dev/tty|[Nn]ot a (?:tty|terminal)|EOF when reading a line|Inappropriate ioctl")
+NO_TERMINAL = " (the job has no terminal and an empty standard input: give it what it asks for in its command)"
+LEFT_RUNNING = (
+    "The job leaves processes running when its first one ends. They are ended then, and what they would do is not "
+    "measured: start it so that it waits for them."
+)
 HALF_WIDTHS = 4  # of the interval that the budget is spent for, in a margin
 
 
@@ -61,6 +67,7 @@ class Rounds:
         self.launches |= {launch_name(other): other for other in others}
         self.facts = results / "facts"
         self.uses_gpu = False
+        self.remarks: list[str] = []  # what its reader has to know of the job, a sentence each
         self.code = CodeFiles()
         self.sites = {name: self.places[own].site for name, own in self.launches.items()}
 
@@ -74,7 +81,7 @@ class Rounds:
             binds=(*self.request.binds, *place.choice.shown),
             variables={**self.request.variables, **place.choice.variables},
             without=place.choice.unset,
-            hooked=self.request.steps != "none",
+            hooked=place.hooked and self.request.steps != "none",
             pattern=pattern,
             python_path=place.seen.variables.get("PYTHONPATH"),
             facts=self._facts_file(place) if facts else None,
@@ -164,7 +171,7 @@ class Rounds:
 
 
 def try_the_job(request: Request, rounds: Rounds) -> None:
-    """Run the job once in the reference; see what it changes of its folder, and whether it may use a GPU.
+    """Run the job once in the reference; see what it changes of its folder or leaves, and whether it may use a GPU.
 
     Raises:
         UnavailableError: it fails there.
@@ -186,19 +193,19 @@ def try_the_job(request: Request, rounds: Rounds) -> None:
         )
     if not record.ok:
         hint = "" if request.network or not UNREACHED.search(str(record.reason)) else NO_NETWORK
+        hint += NO_TERMINAL if UNSEEN.search(str(record.reason)) else ""
         raise UnavailableError(f"the job fails in {name}, the reference: {record.reason}{hint}")
     if nvidia_driver.device_files(nvidia_driver.places_here()):
         python = rounds.python_of(name)
         rounds.uses_gpu = python is None or python.uses_cuda
-    if before is not None and request.between is None:
-        _tell_changes(before, folders.stamps(request.workdir))
-
-
-def _tell_changes(before: folders.Stamps, after: folders.Stamps | None) -> None:
-    """Say which files a run changed that were there before it: later runs have another input."""
-    if after is None:
-        return
-    changed = folders.changes(before, after).of_inputs
-    if changed:
+    if record.slices is not None and record.slices.left:
+        rounds.remarks.append(LEFT_RUNNING)
+    after = folders.stamps(request.workdir) if before is not None and request.between is None else None
+    if before is not None and after is not None and (changed := folders.changes(before, after).of_inputs):
         few = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
-        say(f"the job changes files that existed before ({few}): --between COMMAND can restore them")
+        rounds.remarks.append(
+            f"The job changes files that existed before ({few}), so later runs have another input: "
+            "--between COMMAND can restore them."
+        )
+    for remark in rounds.remarks:
+        say(remark)

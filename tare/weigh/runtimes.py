@@ -33,10 +33,13 @@ USERS, NETWORKS = ("--user", "-u"), ("--network", "--net")
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """What an environment is started from: as its command line names it, and its digest where it has one."""
+    """What an environment is started from: as its command line names it; its digest where it has one; what stores
+    its layers, where a daemon or the like does.
+    """
 
     reference: str | None
     digest: str | None = None
+    storage: str | None = None
 
 
 class Plain(Environment):
@@ -172,7 +175,9 @@ class Containers(Plain):
         (told,) = json.loads(found.stdout)
         identity = told["Id"] if told["Id"].startswith("sha256:") else f"sha256:{told['Id']}"
         digest = next((one.partition("@")[2] for one in told.get("RepoDigests") or []), identity)
-        return Image(reference=identity, digest=digest)
+        told_driver = getattr(getattr(self.inner, "told", None), "driver", None)
+        storage = (told.get("GraphDriver") or {}).get("Name") or told_driver
+        return Image(reference=identity, digest=digest, storage=storage)
 
     def _call(self, *arguments: str, timeout_s: float = CALL_S) -> Finished:
         return run([self.choice.runtime, *arguments], timeout_s=timeout_s, env=self.environment_variables())

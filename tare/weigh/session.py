@@ -1,7 +1,7 @@
 """One `tare weigh`: look at each environment, weigh the job in all of them, confirm what makes one slower.
 
-results/weigh/<name>/campaign/ and, where causes were tried, causes/ hold sealed campaigns as studies have them,
-facts/ what each environment was seen to be, answer.json and index.html the answer.
+results/weigh/<name>/campaign/ and, where causes were tried or the hook's cost was measured, causes/ hold sealed
+campaigns as studies have them, facts/ what each environment was seen to be, answer.json and index.html the answer.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
+from tare.core.progress import say
 from tare.experiments.alone import measuring
 from tare.model.studies.layout import SEALED
 from tare.weigh.answer import Answer
@@ -19,7 +20,8 @@ from tare.weigh.found import Found
 from tare.weigh.places import open_places
 from tare.weigh.request import Request
 from tare.weigh.rounds import Rounds, try_the_job
-from tare.weigh.tried import causes_found, try_changes
+from tare.weigh.tried import causes_found, interrupted, try_changes
+from tare.weigh.words import sentences
 
 ANSWER = "answer.json"
 MAIN_SHARE = 0.6  # of the budget, where causes are looked for
@@ -51,10 +53,21 @@ def weigh(request: Request, results: Path) -> Answer:
         share = MAIN_SHARE if request.confirm and len(places) > 1 else 1.0
         units = rounds.run(share * 60 * request.minutes)
         found = Found(request=request, places=places, unavailable=unavailable, units=units, rounds=rounds)
-        causes = {}
-        if request.confirm and (asked := found.suspected()):
-            left_s = until - time.monotonic()
-            causes = causes_found(found, asked, try_changes(found, asked, results, left_s, stack))
-    answer = found.answer((time.monotonic() - began) / 60, causes)
-    answer.write(results / ANSWER)
+        answer = found.answer(_minutes(began), interrupted=request.confirm)
+        answer.write(results / ANSWER)  # which stays, whatever becomes of what follows
+        for one in answer.environments:
+            say(sentences(answer, one)[0])
+        if request.confirm:
+            asked = found.suspected()
+            try:
+                trials = try_changes(found, asked, results, until - time.monotonic(), stack)
+            except KeyboardInterrupt:
+                trials = interrupted(asked)
+            causes = causes_found(found, asked, trials.changes)
+            answer = found.answer(_minutes(began), causes, hook=trials.hook, interrupted=trials.interrupted)
+            answer.write(results / ANSWER)
     return answer
+
+
+def _minutes(began: float) -> float:
+    return (time.monotonic() - began) / 60

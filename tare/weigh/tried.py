@@ -6,7 +6,7 @@ import contextlib
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tare.core.errors import TareError, reason_of
@@ -23,6 +23,8 @@ FEWEST_ROUNDS = 4
 MOST_CHANGES = 4  # in the rounds of one campaign
 SMALLEST_SHARE = 0.15  # of a difference: a change that takes away less is no cause of it
 ORDER: tuple[Finding, ...] = ("confirmed", "open", "not tried", "excluded")
+NO_HOOK = "+no-hook"  # ends the name of the reference where the hook does not watch it
+INTERRUPTED = "you interrupted the rounds"
 
 Wanted = tuple[str, Suspicion, Change]  # the name of an environment, one of its causes, and what would confirm it
 Key = tuple[str, str]  # the names of an environment and of a cause
@@ -37,14 +39,32 @@ class Tried:
     failure: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """What came of further rounds.
+
+    Attributes:
+        changes: by environment and cause, what came of its changes, the likeliest first; a reason where one could
+            not be made.
+        hook: log-ratio of whole runs of the reference with the hook to those without it; None if not measured.
+        interrupted: the user ended them.
+    """
+
+    changes: Mapping[Key, Sequence[Tried | str]] = field(default_factory=dict)
+    hook: Interval | None = None
+    interrupted: bool = False
+
+
 def try_changes(
     found: Found,
     asked: Mapping[str, Sequence[Suspicion]],
     results: Path,
     left_s: float,
     stack: contextlib.ExitStack,
-) -> dict[Key, list[Tried | str]]:
+) -> Trials:
     """Rounds of the reference, the environments that differ, and each with one change, as the time allows.
+
+    Where there is time, the reference is launched without the hook as well.
 
     Args:
         found: of the first rounds.
@@ -52,10 +72,6 @@ def try_changes(
         results: folder of what is kept.
         left_s: of the budget.
         stack: holds what is opened.
-
-    Returns:
-        By environment and cause, what came of its changes, the likeliest first; a reason where one could not be
-        made.
     """
     wanted = _first_of_each(
         [(name, one, each) for name, own in asked.items() for one in own for each in one.changes]
@@ -76,7 +92,13 @@ def try_changes(
         place.alone = place.alone or own.alone  # they are compared, so they share rounds
         places |= {name: own, choice.name: place}
         opened.append((key, change, choice.name))
-    if opened:
+    bare = f"{reference}{NO_HOOK}"
+    launches = (len(places) + 2) * (2 if opened else 1)  # causes come first: it may not cost them rounds
+    if found.hook_ran and _fits(found, launches, left_s):
+        own = found.places[reference]
+        places[bare] = replace(own, choice=own.choice.replace(name=bare), hooked=False)
+    hook = None
+    if len(places) > 1:
         rounds = Rounds(found.request, results, "causes", places)
         rounds.uses_gpu = found.rounds.uses_gpu
         try:
@@ -84,30 +106,49 @@ def try_changes(
         except TareError as error:  # what was found before stays
             for key, change, _ in opened:
                 tried.setdefault(key, []).append(f"{change.name} can't be tried: {reason_of(error)}")
-            opened = []
+            opened, units = [], []
         for key, change, other in opened:
             name = launch_name(other)
             cost = cost_of(units, name, found.alpha, reference=launch_name(key[0]))
             failure = failure_of(unit.launches[name] for unit in units if name in unit.launches)
             tried.setdefault(key, []).append(Tried(change=change, cost=cost, failure=failure))
+        if bare in places:
+            hook = _turned(cost_of(units, bare, 1 - found.request.confidence).run)
     late = wanted[count:] if count == MOST_CHANGES else []
     for name, suspicion, _ in late:
         reason = f"only {MOST_CHANGES} changes are tried at once, and others are likelier"
         tried.setdefault((name, suspicion.cause), []).append(reason)
-    return tried
+    return Trials(changes=tried, hook=hook)
+
+
+def interrupted(asked: Mapping[str, Sequence[Suspicion]]) -> Trials:
+    """What came of rounds that the user ended."""
+    changes = {(name, one.cause): [INTERRUPTED] for name, own in asked.items() for one in own}
+    return Trials(changes=changes, interrupted=True)
 
 
 def _affordable(found: Found, wanted: Sequence[Wanted], left_s: float) -> int:
     """How many changes are tried: each is a launch more in every round, as is its environment."""
-    round_s = statistics.median(unit.cost_s for unit in found.units) if found.units else 0.0
-    launch_s = round_s / (len(found.places) + 1)
     most = 0
     while most < min(len(wanted), MOST_CHANGES):
-        launches = 2 + len({name for name, *_ in wanted[: most + 1]}) + most + 1
-        if (FEWEST_ROUNDS + 1) * launches * launch_s > left_s:
+        if not _fits(found, 2 + len({name for name, *_ in wanted[: most + 1]}) + most + 1, left_s):
             break
         most += 1
     return most
+
+
+def _fits(found: Found, launches: int, left_s: float) -> bool:
+    """Whether there is time for enough rounds of so many launches."""
+    round_s = statistics.median(unit.cost_s for unit in found.units) if found.units else 0.0
+    return (FEWEST_ROUNDS + 1) * launches * round_s / (len(found.places) + 1) <= left_s
+
+
+def _turned(run: Interval | None) -> Interval | None:
+    """The interval of a ratio the other way round."""
+    if run is None:
+        return None
+    mean, low, high = (None if end is None else -end for end in (run.mean, run.high, run.low))
+    return replace(run, mean=mean, low=low, high=high)
 
 
 def _first_of_each(found: Sequence[Wanted]) -> list[Wanted]:

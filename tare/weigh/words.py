@@ -170,6 +170,8 @@ def _unexplained(answer: Answer, one: Weighed) -> str:
     start, total = one.parts.get("start"), one.parts.get("total")
     if start is not None and total is not None and start.seconds / total.seconds >= MOSTLY:
         return f"Its start accounts for {100 * min(1.0, start.seconds / total.seconds):.0f}% of the difference."
+    if answer.interrupted:
+        return "The search for causes was interrupted."
     return "No cause was confirmed." if answer.sought else "Causes were not looked for."
 
 

@@ -301,7 +301,7 @@ def probed():
 def test_what_an_image_says_of_itself(probed):
     def look(content):
         found = surroundings(content.decode(errors="surrogateescape"))
-        for name in ("cpu_count", "shm_bytes", "is_mitigated"):
+        for name in ("cpu_count", "shm_bytes"):
             getattr(found, name)
 
     attack("surroundings", [probed], torn, look)
@@ -309,7 +309,7 @@ def test_what_an_image_says_of_itself(probed):
 
 def test_what_a_job_leaves_behind(tmp_path):
     notes = HookNotes(
-        first_pid=1, pid=7, tellers=("SGD",), errors=(), lacking=(), shadowed=None, ended=True
+        first_pid=1, pid=7, tellers=("SGD",), passes=2, errors=(), lacking=(), shadowed=None, ended=True
     ).to_json()  # fmt: skip
     steps = b"".join(number.to_bytes(8, "little") for number in (5, 0, 9, 0))
 

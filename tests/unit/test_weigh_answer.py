@@ -1,14 +1,17 @@
 """The answer in words, and conditions on it."""
 
+import json
 import math
 import re
 
+import jsonschema
 import pytest
 from answers import ANSWER, EQUAL, GONE, SLOW
 
 from tare.core.errors import UserError
+from tare.core.files import project_root
 from tare.model.schema import parse_file
-from tare.weigh.answer import Answer, Ratio, Seconds
+from tare.weigh.answer import Answer, Ratio, Seconds, schema
 from tare.weigh.compare import changed, compared
 from tare.weigh.gate import check_names, judge, read_gate
 from tare.weigh.page import WIDTH as WIDTH_OF_FIGURE
@@ -53,6 +56,7 @@ def test_a_difference_that_is_a_start_says_so():
     assert "Its start accounts for 90% of the difference." in sentences(ANSWER, paid)
     late = paid.replace(parts={"start": Seconds(seconds=0.1), "total": Seconds(seconds=1.0)})
     assert "Causes were not looked for." in sentences(ANSWER.replace(sought=False), late)
+    assert "The search for causes was interrupted." in sentences(ANSWER.replace(interrupted=True), late)
     assert "No cause was confirmed." in sentences(ANSWER, late) and sentences(ANSWER, SLOW)[-1].startswith(
         "Each step"
     )
@@ -76,7 +80,17 @@ def test_an_interval_that_says_nothing_leaves_the_page_its_size():
 
 def test_an_answer_is_read_back_as_it_was_written(tmp_path):
     ANSWER.write(tmp_path / "answer.json")
-    assert parse_file(Answer, __import__("json").loads((tmp_path / "answer.json").read_text()), "answer") == ANSWER
+    assert parse_file(Answer, json.loads((tmp_path / "answer.json").read_text()), "answer") == ANSWER
+
+
+def test_the_schema_is_of_the_types_and_refuses_other_files():
+    assert json.loads((project_root() / "docs/answer.schema.json").read_text()) == schema()
+    written = {"schema": Answer.VERSION, **ANSWER.replace(hook=EQUAL.run).to_json()}
+    jsonschema.validate(written, schema())
+    wrong = [{"schema": Answer.VERSION + 1}, {"rounds": "8"}, {"environments": [{}]}, {"more": 1}]
+    for one in wrong:
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(written | one, schema())
 
 
 def test_markdown_has_a_row_for_each_environment():

@@ -126,6 +126,84 @@ def test_every_cause_has_a_planted_one(name):
     assert name in PLANTED
 
 
+def mounted(kind, point):
+    return Mount(point=point, kind=kind, source="x", options=("rw",))
+
+
+def named(cause, planted, reference=REFERENCE):
+    return {one.cause: one for one in suspects(reference, planted)}[cause]
+
+
+def facts_of(found):
+    return {each.what: (each.reference, each.value) for each in found.evidence}
+
+
+def test_data_on_a_slow_mount_is_copied_where_it_is_known_from_where_it_comes():
+    mounts = (*HOST.mounts, mounted("fuse.sshfs", "/data"), mounted("9p", "/more"))
+    slow = side(surroundings=seen(mounts=mounts), data={"/data/train": "/mnt/train", "/more/x": None, "/": None})
+    found = named("file system", slow)
+    assert facts_of(found) == {
+        "file system of /data/train": ("ext4", "fuse.sshfs"),
+        "file system of /more/x": ("ext4", "9p"),
+    }
+    assert [one.stage for one in found.changes] == [("/mnt/train", "/data/train")] and found.confidence == "high"
+    unknown = named("file system", side(surroundings=seen(mounts=mounts), data={"/more/x": None}))
+    assert unknown.changes == () and unknown.untried
+
+
+def test_a_storage_driver_that_copies_is_named():
+    found = named("file system", side(storage="vfs"), side("a=docker=img", storage="overlay2"))
+    assert facts_of(found) == {"storage driver": ("overlay2", "vfs")} and found.untried
+    assert suspects(REFERENCE, side(storage="overlay2")) == []
+
+
+def test_one_thread_without_speculation_is_enough():
+    states = ("thread vulnerable", "thread force mitigated")
+    found = named("seccomp", side(job=python(speculation_threads=states)))
+    assert facts_of(found) == {
+        "Speculation_Store_Bypass": ("thread vulnerable", "thread force mitigated, thread vulnerable")
+    }
+    assert found.confidence == "high" and found.changes[0].name == "seccomp=unconfined"
+    assert suspects(REFERENCE, side(job=python(speculation_threads=states[:1]))) == []
+
+
+def test_a_policy_of_memory_nodes_is_put_right_by_the_last_numactl():
+    plain = side("host", seen(numa_policy="default"))
+    spread = side("a=host: numactl --interleave=all", seen(numa_policy="interleave:0-1"))
+    found = named("memory nodes", spread, plain)
+    assert facts_of(found) == {"policy of memory nodes": ("default", "interleave:0-1")}
+    assert found.changes[0].of(spread.choice).options[-2:] == ("numactl", "--localalloc")
+    assert suspects(REFERENCE, spread) == [], "where it can't be read in both, nothing is known"
+
+
+def test_libraries_of_wheels_are_compared():
+    libraries = {"/x/numpy.libs/libscipy_openblas64_-ff651d7f.so": "20:cc", "/lib/libc.so.6": "1:bb"}
+    other = {"/x/numpy.libs/libscipy_openblas64_-0a1b2c3d.so": "21:dd", "/lib/libc.so.6": "2:ee"}
+    reference = Side(choice=read_choice("host"), seen=HOST, python=python(files=libraries))
+    found = named("library build", side(job=python(files=other)), reference)
+    assert facts_of(found) == {"library libscipy_openblas64_": ("20:cc", "21:dd")}
+
+
+def test_what_is_as_likely_and_cheaper_is_tried_first():
+    mounts = (*FUSE, mounted("fuse.x", "/work"))
+    planted = side("apptainer=job.sif", seen(mounts=mounts), python(compiled=(300, 280)))
+    first, second = suspects(REFERENCE, planted)
+    assert (first.cause, second.cause) == ("compiled modules", "file system"), "the table has them the other way"
+    assert first.confidence == second.confidence == "high"
+    assert (first.changes[0].is_dear, second.changes[0].is_dear) == (False, True)
+
+
+def test_counters_of_a_group_are_those_of_the_run():
+    first = {"cpu.stat": "usage_usec 5\nnr_periods 100\nnr_throttled 40\n"}
+    last = {
+        "cpu.stat": "usage_usec 9\nnr_periods 130\nnr_throttled 45\n",
+        "memory/memory.stat": "cache 1\nworkingset_refault 12\n",
+    }
+    one = python(groups=last, groups_first=first)
+    assert (one.throttled, one.refaults) == ((5, 30), 12)
+    assert (PYTHON.throttled, PYTHON.refaults) == (None, None)
+
+
 @pytest.mark.parametrize("text", ["docker=img", "apptainer=job.sif", "charliecloud=/img", "venv=/v", "podman=img"])
 def test_environments_that_are_alike_have_no_cause(text):
     assert suspects(REFERENCE, side(text)) == []
@@ -144,6 +222,12 @@ def test_gpus_that_may_not_share_memory():
     job = PythonFacts.model_validate_json(__import__("json").dumps(values))
     found = {one.cause: one for one in suspects(REFERENCE, side(surroundings=seen(mounts=SMALL_SHM), job=job))}
     assert found["exchange"].changes[0].options == ("--ipc=host", "--network=host")
+    direct, socket = (
+        Side(choice=read_choice(text), seen=HOST, python=job.replace(nccl=nccl))
+        for text, nccl in (("host", ("P2P/CUMEM",)), ("docker=img", ("NET/Socket",)))
+    )
+    moved = named("exchange", socket, direct)
+    assert facts_of(moved) == {"transports of NCCL": ("P2P/CUMEM", "NET/Socket")} and moved.confidence == "high"
 
 
 def test_a_change_of_an_environment_takes_one_thing_away():
@@ -186,6 +270,7 @@ def test_what_the_probe_says_here_is_read():
     found = surroundings(text)
     assert found.cpu_count is not None and found.kernel and found.boot_id and found.memory_bytes
     assert found.mount_of("/") is not None and found.limits["Max open files"]
+    assert (found.numa_policy is not None) == os.access("/proc/self/numa_maps", os.R_OK)
     assert (
         suspects(Side(choice=read_choice("host"), seen=found), Side(choice=read_choice("a=host"), seen=found)) == []
     )

@@ -7,17 +7,25 @@ import json
 import re
 import shlex
 import sys
+from pathlib import Path
 
 import canaries
+import jsonschema
 import pytest
 import yaml
 
 from tare.cli.main import build_parser, main
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import project_root
+from tare.launch.slicing.freezing import state_of
 from tare.model.choices import read_choices
 from tare.model.journals.sealed import read_sealed
+from tare.stats.intervals import Interval
 from tare.weigh import gate
+from tare.weigh.answer import schema
+from tare.weigh.causes import Suspicion
+from tare.weigh.conclude import Cost
+from tare.weigh.rounds import NO_TERMINAL
 
 
 @pytest.fixture
@@ -105,6 +113,38 @@ def test_a_job_that_can_not_be_weighed(said, words, command, says):
     assert status == UnavailableError.exit_code and line.startswith(f"tare: {says}")
 
 
+@pytest.mark.parametrize("command", [["sh", "-c", "read answer < /dev/tty"], ["stty", "size"]])
+def test_a_job_that_asks_for_a_terminal_is_told_that_there_is_none(said, command):
+    _, line = said("--env", "host", command=command)
+    assert line.endswith(NO_TERMINAL)
+
+
+def test_bytes_that_are_no_text_are_told_as_text(said):
+    _, line = said("--env", "host", command=["sh", "-c", BINARY])
+    assert line.isprintable() and line.endswith("no data")
+
+
+def test_a_job_that_forks_away_is_told_and_leaves_nothing(said, tmp_path, monkeypatch):
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    (tmp_path / "job.py").write_text(FORKS)
+    status, text = said("--env", "host", "--minutes", "0.01", command=[sys.executable, "job.py"])
+    assert status == 0 and "leaves processes running" in " ".join(text.split())
+    started = [int(number) for number in (tmp_path / "started").read_text().split()]
+    alive = [number for number in started if state_of(Path(f"/proc/{number}/stat")) not in (None, "Z", "X")]
+    assert started and alive == []
+    assert said("--env", "host", "--minutes", "0.01")[1].count("leaves processes") == 0
+
+
+def test_a_job_that_changes_its_input_is_told_in_the_answer(said, tmp_path, monkeypatch):
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    (tmp_path / "seen.txt").write_text("1\n")
+    words = ("--env", "host", "--minutes", "0.01", "--steps", "none")
+    status, text = said(*words, command=["sh", "-c", "echo 2 >> seen.txt; echo 3 > new.txt"])
+    assert status == 0 and "changes files that existed before (seen.txt)" in " ".join(text.split())
+    status, text = said(*words, "--between", "rm -f new.txt", command=["sh", "-c", "echo 3 > new.txt"])
+    assert status == 0 and "changes files" not in text
+
+
 @pytest.mark.parametrize(
     ("env", "says"),
     [
@@ -117,6 +157,20 @@ def test_options_that_a_runtime_refuses(said, env, says):
     assert status == UnavailableError.exit_code and ": no program can be started in it: " in line and says in line
 
 
+BINARY = r"printf '\000\377\033[2Jno \001data\r\n' >&2; exit 4"
+FORKS = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    with open("started", "a") as handle:
+        handle.write("%d\\n" % os.getpid())
+    time.sleep(600)
+os.wait()
+while not os.path.exists("started") or not open("started").read().endswith("\\n"):
+    time.sleep(0.01)
+"""
 PODMAN = """#!/bin/sh
 case $1 in
     image) echo 'Error: nope:1: image not known' >&2 ;;
@@ -190,6 +244,7 @@ def test_json_stands_alone_on_standard_output(said, tmp_path, monkeypatch):
     status, text = said(*words, command=["sh", "-c", 'test "$A_TOKEN" = 2 && test -z "$OF_THE_SESSION"'])
     answer = json.loads(text)
     assert status == 0 and answer == json.loads((tmp_path / "results/weigh/job/answer.json").read_text())
+    jsonschema.validate(answer, schema())
     assert "OF_THE_SESSION" in answer["left_out"] and "A_TOKEN" not in answer["left_out"]
 
 
@@ -271,6 +326,29 @@ def test_a_job_that_may_use_a_gpu_is_not_sliced(said, tmp_path, monkeypatch):
         assert said(*words, command=command)[0] == 0
         (told,) = json.loads((tmp_path / "results/weigh/job/answer.json").read_text())["environments"]
         assert ("queued on a GPU" in (told["unsliced_reason"] or "")) is refused
+
+
+def test_verdicts_outlive_an_interruption_of_the_search_for_causes(said, tmp_path, monkeypatch):
+    """They are said, and in the file, before the first cause is tried."""
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    kept, slower = tmp_path / "results/weigh/job/answer.json", Interval(n=6, mean=0.1, low=0.09, high=0.11)
+    monkeypatch.setattr("tare.weigh.found.cost_of", lambda *_, **__: Cost(run=slower, parts={}, step=None))
+    threads = Suspicion(cause="threads", confidence="high", evidence=())
+    monkeypatch.setattr("tare.weigh.found.suspects", lambda *_: [threads])
+    before = []
+
+    def interrupt(*_):
+        before.append(json.loads(kept.read_text()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tare.weigh.session.try_changes", interrupt)
+    words = ["--env", "host", "--env", "a=host", "--minutes", "0.01", "--between", ":", "--json"]
+    status, line = said(*words)
+    assert (status, line) == (130, "tare: interrupted: the verdicts are complete, the causes are not")
+    (told,) = json.loads(kept.read_text())["environments"]
+    assert told["verdict"] == "different" and told["causes"][0]["reason"] == "you interrupted the rounds"
+    assert before[0]["interrupted"] and before[0]["environments"][0]["verdict"] == "different"
+    assert (kept.parent / "index.html").exists()
 
 
 def test_an_interrupted_weighing_says_what_is_left_of_it(said, monkeypatch):

@@ -88,6 +88,8 @@ def test_facts_of_a_job_are_whole(tmp_path, python):
     found = parse(PythonFacts, json.loads(wrote["facts"].read_text()), "facts")
     assert found.executable == python or Path(found.executable).exists()
     assert any("libc" in path for path in found.files) and found.compiled[0] > 0 and found.torch is None
+    assert len(found.speculation_threads) == len(found.affinity_threads) and found.affinity_threads
+    assert found.groups_first.keys() == found.groups.keys()
 
 
 def test_optimizers_tell_steps_each_by_its_number(tmp_path):
@@ -97,6 +99,20 @@ def test_optimizers_tell_steps_each_by_its_number(tmp_path):
     assert ended.stderr == ""
     assert [teller for _, teller in steps_in(wrote["steps"])] == [0, 1] * 3
     assert json.loads(wrote["hook"].read_text())["tellers"] == ["SGD 1", "SGD 2"]
+
+
+def test_backward_passes_of_a_step_are_counted(tmp_path):
+    package(tmp_path, "torch.optim.optimizer", TORCH)
+    (tmp_path / "torch/autograd.py").write_text("def backward(*values, **more):\n    return len(values)\n")
+    job = (
+        "import torch.autograd\nfrom torch.optim.optimizer import SGD\na = SGD()\nfor _ in range(8):\n"
+        "    assert [torch.autograd.backward(1, 2) for _ in range(4)] == [2] * 4\n    a.step()\n"
+        "print(torch.autograd.backward.__name__)\n"
+    )
+    ended, _ = run(tmp_path, job)
+    assert (ended.stderr, ended.stdout) == ("", "backward\n")
+    found = job_steps(tmp_path / "hook")
+    assert (len(found.ends_ns), found.passes) == (8, 32)
 
 
 def test_an_old_torch_is_named(tmp_path):
@@ -181,6 +197,18 @@ def test_facts_that_are_kept_are_of_the_process_that_steps(tmp_path):
     whole = json.loads((tmp_path / f"hook/facts.{stepped}.json").read_text())
     assert json.loads((tmp_path / "kept.json").read_text())["path"] == whole["path"]
     assert json.loads((tmp_path / "kept.json").read_text())["io"] == whole["io"]
+
+
+def test_transports_are_those_of_the_logs_of_all_processes(tmp_path):
+    run(tmp_path, "pass\n", facts=True)
+    logged = "h:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via "
+    (tmp_path / "hook/nccl.h.7").write_text(f"{logged}P2P/CUMEM\n{logged}SHM/direct/direct\n")
+    (tmp_path / "hook/nccl.h.8").write_text(f"{logged}P2P/CUMEM\nh:8:9 [1] NCCL INFO [send] via NET/Socket/0\n")
+    (tmp_path / "elsewhere").write_text(f"{logged}NET/IB/0\n")
+    (tmp_path / "hook/nccl.h.9").symlink_to(tmp_path / "elsewhere")
+    keep_facts(tmp_path / "hook", tmp_path / "kept.json")
+    kept = parse(PythonFacts, json.loads((tmp_path / "kept.json").read_text()), "facts")
+    assert kept.nccl == ("NET/Socket", "P2P/CUMEM", "SHM/direct")
 
 
 def test_steps_stay_where_a_job_is_killed(tmp_path):

@@ -1,6 +1,7 @@
 """What starts jobs in runtimes of the user's own: images, users, folders that are made for a change."""
 
 import contextlib
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,9 +11,10 @@ from asking import a_launch
 from tare.core.errors import UnavailableError
 from tare.core.process import Finished
 from tare.model.choices import read_choice
+from tare.model.environment import Bind
 from tare.weigh import changes
 from tare.weigh.job import COPY, JobProgram
-from tare.weigh.runtimes import Apptainer, Containers
+from tare.weigh.runtimes import Apptainer, Containers, Image
 
 PULLS = """#!/bin/sh
 for word; do last=$word target=$before before=$word; done
@@ -82,6 +84,29 @@ def test_the_hook_stays_where_a_job_is_not_to_have_a_path_of_modules(tmp_path):
     assert job.variables_at(place)["PYTHONPATH"] == str(tmp_path / COPY)
 
 
+def test_the_last_bind_to_a_target_counts(tmp_path):
+    """What a change stages stands in for what a user has bound, and for the job's folder."""
+    for name in ("work", "data", "copy"):
+        (tmp_path / name).mkdir()
+    own, data, copy = (Bind(source=tmp_path / name, target=tmp_path / "data") for name in ("work", "data", "copy"))
+    job = JobProgram(("true",), workdir=tmp_path / "work", binds=(data, copy))
+    assert [bind.source.name for bind in job.shown] == ["work", "copy"]
+    over = JobProgram(("true",), workdir=tmp_path / "data", binds=(own,))
+    assert [bind.source.name for bind in over.shown] == ["work"]
+
+
+@pytest.mark.parametrize(
+    ("told", "storage"),
+    [({"GraphDriver": {"Name": "vfs"}}, "vfs"), ({"GraphDriver": None}, "overlayfs"), ({}, "overlayfs")],
+)
+def test_what_stores_an_image_is_known_from_it_or_from_the_daemon(told, storage, monkeypatch):
+    adapter = Containers(read_choice("docker=a"), {})
+    adapter.inner = SimpleNamespace(told=SimpleNamespace(driver="overlayfs"))
+    said = json.dumps([{"Id": "sha256:a", "RepoDigests": ["a@sha256:b"], **told}])
+    monkeypatch.setattr(adapter, "_call", lambda *words: SimpleNamespace(ok=True, stdout=said))
+    assert adapter._inspect("a") == Image(reference="sha256:a", digest="sha256:b", storage=storage)
+
+
 @pytest.fixture
 def job_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
@@ -96,6 +121,14 @@ def test_a_copy_of_the_jobs_folder_lies_in_the_cache_and_goes(job_folder, tmp_pa
         copy = changes.staged(job_folder, stack)
         assert copy.is_relative_to(tmp_path / "cache") and (copy / "train.py").exists()
     assert not copy.exists()
+
+
+def test_copies_of_folders_of_one_name_are_two(job_folder, tmp_path):
+    other = tmp_path / "elsewhere/work"
+    other.mkdir(parents=True)
+    with contextlib.ExitStack() as stack:
+        first, second = changes.staged(job_folder, stack), changes.staged(other, stack)
+        assert first != second and (first / "train.py").exists()
 
 
 def test_a_folder_is_not_copied_into_itself(job_folder, monkeypatch):

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,16 @@ from tare.stats.intervals import Interval
 from tare.weigh import tried as module
 from tare.weigh.causes import Change, Suspicion
 from tare.weigh.conclude import Cost
-from tare.weigh.tried import MOST_CHANGES, Tried, _cause, _first_of_each, judged, try_changes
+from tare.weigh.tried import (
+    INTERRUPTED,
+    MOST_CHANGES,
+    Tried,
+    _cause,
+    _first_of_each,
+    interrupted,
+    judged,
+    try_changes,
+)
 
 
 def gained(low, mean, high):
@@ -110,14 +120,21 @@ def test_a_change_without_a_ratio_says_why(failure, reason):
     assert _cause(only, whole, [nothing]).reason == reason
 
 
+@dataclass
+class Seen:
+    choice: object
+    alone: str | None = None
+    hooked: bool = True
+
+
 QUOTA_REASON = "it has a quota"
 
 
 @pytest.fixture
 def trying(monkeypatch, tmp_path):
-    """`trying(changes, refused, ended)`: what came of changes of the environment `slow`, and the rounds' places."""
+    """`trying(count, refused, ended)`: what came of changes of the environment `slow`, and the rounds' places."""
 
-    def trying(count=1, refused=None, ended=None, units=()):
+    def trying(count=1, refused=None, ended=None, units=(), hook_ran=False, left_s=1e6, causes=("CPU quota",)):
         changes = tuple(Change(name=f"change {number}", advice="") for number in range(count))
         quota = QUOTA.replace(changes=changes)
         made = []
@@ -141,16 +158,19 @@ def trying(monkeypatch, tmp_path):
         choice, adapter = read_choice("slow=docker=img --cpus 1"), SimpleNamespace(network=None)
         slow = SimpleNamespace(choice=choice, alone=QUOTA_REASON, adapter=adapter)
         found = SimpleNamespace(
-            request=SimpleNamespace(reference=read_choice("host")),
-            places={"host": SimpleNamespace(alone=None), "slow": slow},
+            request=SimpleNamespace(reference=read_choice("host"), confidence=0.95),
+            places={"host": Seen(choice=read_choice("host")), "slow": slow},
             python={"host": None},
             units=[SimpleNamespace(cost_s=1.0)],
             rounds=SimpleNamespace(uses_gpu=False),
             alpha=0.05,
+            hook_ran=hook_ran,
         )
         with contextlib.ExitStack() as stack:
-            said = try_changes(found, {"slow": [quota]}, tmp_path, 1e6, stack)
-        return said[("slow", "CPU quota")], made
+            asked = {"slow": [quota.replace(cause=one) for one in causes]}
+            said = try_changes(found, asked, tmp_path, left_s, stack)
+        trying.hook = said.hook
+        return said.changes.get(("slow", "CPU quota")), made
 
     return trying
 
@@ -191,3 +211,42 @@ def test_a_change_whose_launches_fail_says_how(trying):
     units = [SimpleNamespace(launches=one, whole=(), empty_launches=()) for one in launches]
     (one,), _ = trying(units=units)
     assert one.failure == "no data" and one.cost.run is None
+
+
+def watched(*pairs):
+    """Rounds of the reference with the hook, by seconds of its two launches, and without it."""
+    return [
+        SimpleNamespace(
+            launches={
+                name: SimpleNamespace(ok=True, reason=None, slices=None, steps=None, real_s=seconds)
+                for name, seconds in (("host", a), ("host.control", b), ("host+no-hook", bare))
+            },
+            whole=(),
+            empty_launches=(),
+        )
+        for a, b, bare in pairs
+    ]
+
+
+def test_the_hook_is_held_against_launches_without_it(trying, monkeypatch):
+    monkeypatch.setattr("tare.weigh.conclude.real_s", lambda one: one.real_s)
+    nothing, (places,) = trying(hook_ran=True, causes=(), units=watched((1.01, 1.01, 1.0), (1.02, 1.0, 1.0)))
+    assert nothing is None and {name: place.hooked for name, place in places.items()} == {
+        "host": True,
+        "host+no-hook": False,
+    }
+    assert trying.hook.mean == pytest.approx(math.log(1.01), abs=1e-4)
+    assert trying.hook.low < trying.hook.mean < trying.hook.high
+
+
+@pytest.mark.parametrize(("hook_ran", "left_s"), [(False, 1e6), (True, 1.0)])
+def test_a_hook_that_did_not_run_or_time_that_is_up_needs_no_rounds(trying, hook_ran, left_s):
+    _, made = trying(hook_ran=hook_ran, left_s=left_s, causes=())
+    assert made == [] and trying.hook is None
+
+
+def test_what_was_interrupted_is_not_tried():
+    trials = interrupted({"slow": [QUOTA]})
+    whole = Cost(run=gained(1.09, 1.10, 1.11), parts={}, step=None)
+    one = _cause(QUOTA, whole, trials.changes["slow", "CPU quota"])
+    assert trials.interrupted and (one.finding, one.reason) == ("not tried", INTERRUPTED)

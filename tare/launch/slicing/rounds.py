@@ -36,6 +36,7 @@ from tare.model.records.slices import Slices, own_results
 
 START_S = 60.0  # for a runtime to come to its program's first instruction
 END_S = 60.0  # for a runtime to end after its program
+LINGER_S, LOOK_S = 0.2, 0.01  # for what ends after its program, as a pool of processes does
 # What serves a launch's files or system calls from outside of it, by the name that the kernel shows (15 letters).
 SERVERS = (
     "squashfuse",
@@ -86,6 +87,7 @@ class _Held:
     job: Job | None = None
     servers: int = 0
     servers_ns: int = 0
+    left: int = 0  # processes that were running after its runtime's end
     notes: list[dict[str, Any]] = field(default_factory=list)
     finished: Finished | None = None
 
@@ -223,8 +225,20 @@ def _await_end(one: _Held, renew: Callable[[], None]) -> None:
         renew()
     one.finished = one.talk.end(timeout_s=0.0 if time.monotonic() >= deadline else 1.0)
     if one.job is not None:
+        one.left = _left_running(one.job.holder)
         one.job.holder.kill()
     renew()
+
+
+def _left_running(holder: Holder) -> int:
+    """How many of its processes are still there after some time for those that are about to end."""
+    deadline = time.monotonic() + LINGER_S
+    try:
+        while (left := len(holder.pids())) and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+    except OSError:  # a daemon has removed its group
+        return 0
+    return left
 
 
 def _end(one: _Held) -> None:
@@ -300,6 +314,7 @@ def slices_of(one: _Held, job: Job) -> Slices:
         idle_looks=job.idle_looks,
         waiting_looks=job.waiting_looks,
         memory_bytes=job.memory_bytes,
+        **({"left": one.left} if one.left else {}),
     )
 
 

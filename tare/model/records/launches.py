@@ -577,6 +577,7 @@ class Steps(Record):
     teller: str | None  # what told the steps, such as an optimizer; None where nothing did
     ends_ns: tuple[int, ...] = ()  # CLOCK_MONOTONIC, or own time of a launch that ran in slices
     others: tuple[str, ...] = ()  # what told other steps, which are not counted
+    passes: int | None = None  # backward passes of PyTorch in the process of these steps; None where none is known
     ran: bool = True  # the hook ran in a process of the job
     shadowed: str | None = None  # a `sitecustomize` that the hook hid, and ran
     lacking: tuple[str, ...] = ()  # why a framework could not tell steps

@@ -45,6 +45,7 @@ class Slices(Record):
     # could run
     waiting_looks: int = 0
     memory_bytes: int = 0  # the most that it was seen to take in a run to its end, without pages of files
+    left: int = 0  # processes that it left running, which were ended
 
     @model_validator(mode="after")
     def _are_in_order(self) -> Self:

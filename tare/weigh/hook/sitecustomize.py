@@ -32,6 +32,7 @@ GROUP_FILES = (
     "cpu/cpu.stat",
     "memory/memory.stat",
 )
+CPUS, BYPASS = "Cpus_allowed_list", "Speculation_Store_Bypass"  # names in files of /proc
 OWN = os.path.dirname(os.path.abspath(__file__))
 FALLBACK = os.path.join(OWN, "fallback")  # the module `tare`, for a Python that has none
 
@@ -47,6 +48,7 @@ class Steps(object):
     def __init__(self, folder: str, watched: bool) -> None:
         self.folder, self.watched = folder, watched
         self.count = 0
+        self.passes = 0
         self.pid: "Optional[int]" = None
         self.room: "Optional[memoryview]" = None
         self.tellers: "List[str]" = []
@@ -71,6 +73,8 @@ class Steps(object):
     def _open(self) -> None:
         import mmap
 
+        if self.pid is not None:  # a process that was forked from one that steps
+            self.passes = 0
         self.pid, self.count, self.tellers = os.getpid(), 0, []
         with open(os.path.join(self.folder, "steps.%d" % self.pid), "w+b") as handle:
             handle.truncate(16 * MOST_STEPS)
@@ -84,6 +88,7 @@ class Steps(object):
             "first_pid": FIRST_PID,
             "pid": os.getpid(),
             "tellers": self.tellers,
+            "passes": self.passes,
             "errors": ERRORS,
             "lacking": LACKING,
             "shadowed": self.shadowed,
@@ -149,6 +154,20 @@ def torch_optimizers(module: "ModuleType") -> None:
 def noted_optimizer(optimizer: object) -> None:
     """A step of an optimizer; they are counted in the order of their first steps."""
     STEPS.note("%s %d" % (type(optimizer).__name__, SEEN.setdefault(id(optimizer), len(SEEN) + 1)))
+
+
+def backward_passes(module: "ModuleType") -> None:
+    """Backward passes of PyTorch are counted: several for a step are gradients that are accumulated."""
+    import functools
+
+    plain = module.backward
+
+    @functools.wraps(plain)
+    def backward(*arguments: "Any", **named: "Any") -> "Any":
+        STEPS.passes += 1
+        return plain(*arguments, **named)
+
+    setattr(module, "backward", backward)  # noqa: B010
 
 
 def method_of(name: str, method: str) -> "Then":
@@ -220,6 +239,7 @@ def marks(module: "ModuleType") -> None:
 
 TELLERS: "Dict[str, Then]" = {
     "torch.optim.optimizer": torch_optimizers,
+    "torch.autograd": backward_passes,
     "keras.src.callbacks.callback_list": method_of("CallbackList", "on_train_batch_end"),
     "keras.src.callbacks": method_of("CallbackList", "on_train_batch_end"),
     "keras.callbacks": method_of("CallbackList", "on_train_batch_end"),
@@ -231,11 +251,11 @@ TELLERS: "Dict[str, Then]" = {
 }
 
 
-def cpus_of(status: str) -> "Optional[str]":
-    """The CPUs that a process or thread may use, as its file in /proc says."""
+def state_of(status: str, name: str) -> "Optional[str]":
+    """What the file of a process or thread in /proc says under a name."""
     with open(status) as handle:
         for line in handle:
-            if line.startswith("Cpus_allowed_list:"):
+            if line.startswith(name + ":"):
                 return line.split(":", 1)[1].strip()
     return None
 
@@ -247,7 +267,7 @@ def children_cpus() -> "List[Optional[str]]":
         try:
             with open("/proc/self/task/%s/children" % thread) as handle:
                 pids = handle.read().split()
-            found += [cpus_of("/proc/%s/status" % pid) for pid in pids]
+            found += [state_of("/proc/%s/status" % pid, CPUS) for pid in pids]
         except OSError:
             continue
     return found
@@ -353,6 +373,12 @@ def torch_facts() -> "Optional[Dict[str, Any]]":
     }
 
 
+def groups() -> "Dict[str, str]":
+    """Files of the control group, as seen inside, by name."""
+    found = {name: text_of("/sys/fs/cgroup/" + name) for name in GROUP_FILES}
+    return {name: text for name, text in found.items() if text is not None}
+
+
 def facts() -> "Dict[str, Any]":
     """What this process is at its end."""
     import platform
@@ -363,12 +389,14 @@ def facts() -> "Dict[str, Any]":
     files = mapped()
     used, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     variables = sysconfig.get_config_vars()
-    threads = []
+    threads, bypasses = [], []
     for thread in os.listdir("/proc/self/task"):
         try:
-            threads.append(cpus_of("/proc/self/task/%s/status" % thread))
+            of_thread = [state_of("/proc/self/task/%s/status" % thread, name) for name in (CPUS, BYPASS)]
         except OSError:
             continue
+        threads.append(of_thread[0])
+        bypasses.append(of_thread[1])
     status = text_of("/proc/self/status") or ""
     return {
         "python": platform.python_version(),
@@ -384,9 +412,10 @@ def facts() -> "Dict[str, Any]":
         "libraries": libraries(files),
         "torch": quietly(torch_facts),
         "affinity_first": FIRST_CPUS,
-        "affinity_last": cpus_of("/proc/self/status"),
+        "affinity_last": state_of("/proc/self/status", CPUS),
         "affinity_threads": threads,
         "affinity_workers": STEPS.workers,
+        "speculation_threads": bypasses,
         "status": [line for line in status.splitlines() if line.startswith(("Seccomp", "Speculation", "VmHWM"))],
         "smaps": text_of("/proc/self/smaps_rollup"),
         "compiled": compiled(),
@@ -394,9 +423,8 @@ def facts() -> "Dict[str, Any]":
         "minor_faults": used.ru_minflt + children.ru_minflt,
         "switches_forced": used.ru_nivcsw + children.ru_nivcsw,
         "io": text_of("/proc/self/io"),
-        "groups": {
-            name: text for name in GROUP_FILES for text in [text_of("/sys/fs/cgroup/" + name)] if text is not None
-        },
+        "groups": groups(),
+        "groups_first": FIRST_GROUPS,
     }
 
 
@@ -431,11 +459,13 @@ ERRORS: "List[str]" = []
 LACKING: "List[str]" = []
 SEEN: "Dict[int, int]" = {}
 FIRST_CPUS: "Optional[str]" = None
+FIRST_GROUPS: "Dict[str, str]" = {}
 STEPS = Steps(os.environ.get("TARE_HOOK", ""), bool(os.environ.get("TARE_HOOK_FACTS")))
 if STEPS.folder:
     import atexit
 
-    FIRST_CPUS = quietly(cpus_of, "/proc/self/status")
+    FIRST_CPUS = quietly(state_of, "/proc/self/status", CPUS)
+    FIRST_GROUPS = (quietly(groups) or {}) if STEPS.watched else {}
     if os.environ.get("TARE_HOOK_PATTERN"):
         for name in ("stdout", "stderr"):
             stream = quietly(Watched, getattr(sys, name), os.environ["TARE_HOOK_PATTERN"])
