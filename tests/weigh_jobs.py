@@ -53,7 +53,7 @@ for _ in range(STEPS):
     torch.sigmoid(a).sum().item()
     mark()
 """,
-    # Arrays that are taken from the allocator and given back in each step: more than the 32 MiB that glibc learns to keep.
+    # Arrays that are taken from the allocator and given back in each step, more than glibc learns to keep (32 MiB).
     "arrays": """
 import ctypes
 libc = ctypes.CDLL(None)
