@@ -56,15 +56,15 @@ for _ in range(STEPS):
     torch.sigmoid(a).sum().item()
     mark()
 """,
-    # Arrays that are taken from the allocator and given back in each step.
+    # Arrays that are taken from the allocator and given back in each step, more than glibc learns to keep (32 MiB).
     "arrays": """
 import ctypes
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.free.argtypes, libc.memset.argtypes = [ctypes.c_void_p], [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
 for _ in range(STEPS):
-    for _ in range(20):
-        one = libc.malloc(8 << 20); libc.memset(one, 1, 8 << 20); libc.free(one)
+    for _ in range(4):
+        one = libc.malloc(40 << 20); libc.memset(one, 1, 40 << 20); libc.free(one)
     mark()
 """,
     # Shared memory where there is room for it, a slower way where there is none.
@@ -194,7 +194,8 @@ class Planted:
             both = [{**choice.to_json(), "binds": binds} for choice, binds in pairs]
             (folder / "envs.yaml").write_text(json.dumps({"environments": both}), encoding="utf-8")
             envs = [f"--envs={folder / 'envs.yaml'}"]
-        python = INSIDE if "=host" not in self.reference else sys.executable
+        place = self.reference.partition("=")[2]
+        python = sys.executable if place.startswith("host") else INSIDE
         return [*envs, f"--setenv=JOB_STEPS={self.steps}", "--", python, str(path)]
 
 

@@ -265,7 +265,8 @@ def with_changes(found: Sequence[Decision]) -> list[Decision]:
     """The same rows, each with what is advised.
 
     A level that is faster for sure is advised where it was measured. Of an environment that is slower beyond the
-    margin: the level that helps it most there, else the host.
+    margin: the level that helps it most there, else the environment that surely takes least of those in the same
+    rounds, else the host.
     """
     return [replace(one, change=_change(one, found)) for one in found]
 
@@ -286,7 +287,8 @@ def _change(one: Decision, found: Sequence[Decision]) -> Change | None:
         and other.verdict in DIFFERENT
         and (change := _of_level(other)) is not None
     ]
-    return min(levels, key=lambda change: change.high, default=_to_the_host(*one.told))
+    least = levels or _to_others(one, one.told, found) or [_moved(HOST, one.told, (1.0, 1.0))]
+    return min(least, key=lambda change: change.high)
 
 
 def _of_level(one: Decision) -> Change | None:
@@ -296,8 +298,26 @@ def _of_level(one: Decision) -> Change | None:
     return Change(factor=one.factor, level=one.level, low=one.told[0], high=one.told[1])
 
 
-def _to_the_host(low: float, high: float) -> Change:
-    return Change(factor=ENVIRONMENT, level=HOST, low=1 / high, high=1 / low)
+def _to_others(one: Decision, told: tuple[float, float], found: Sequence[Decision]) -> list[Change]:
+    """Environments of the same rounds that surely take less than this one; both intervals hold at once."""
+    return [
+        change
+        for other in found
+        if other.factor == ENVIRONMENT
+        and (other.cell.campaign, other.cell.workload, other.cell.scenario) == _rounds_of(one)
+        and (other.metric, other.length_s) == (one.metric, one.length_s)
+        and other.told is not None
+        and (change := _moved(other.env, told, other.told)).high < 1
+    ]
+
+
+def _rounds_of(one: Decision) -> tuple[str | None, str, str]:
+    return one.cell.campaign, one.cell.workload, one.cell.scenario
+
+
+def _moved(env: str, left: tuple[float, float], to: tuple[float, float]) -> Change:
+    """From one ratio to the host to another."""
+    return Change(factor=ENVIRONMENT, level=env, low=to[0] / left[1], high=to[1] / left[0])
 
 
 def _jobs(table: pd.DataFrame, workload: str) -> Iterator[Decision]:
@@ -323,7 +343,7 @@ def _job(row: Mapping[str, Any], own: pd.DataFrame, host_s: float) -> Decision:
         verdict = judge(Interval(n=int(row["n_units"]), mean=sum(logs) / 2, low=logs[0], high=logs[1]), LIMIT)
         seconds = ((told[0] - 1) * (host_s + length_s), (told[1] - 1) * (host_s + length_s))
         reason = _of_job(own, length_s) if verdict in DIFFERENT else NOTHING
-        change = _to_the_host(*told) if verdict == "different" and told[0] > 1 else None
+        change = _moved(HOST, told, (1.0, 1.0)) if verdict == "different" and told[0] > 1 else None
     return Decision(
         cell=read_cell(row),
         metric=JOB,

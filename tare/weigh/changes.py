@@ -68,7 +68,9 @@ def unpacked(choice: Choice, stack: contextlib.ExitStack) -> Path:
     remove(target)  # of a start that was killed
     stack.callback(remove, target)
     with step(f"unpack {source}"):
-        words = [*adapter.program, "build", *adapter.userns, "--sandbox", str(target), str(source)]
+        # Root without every capability has them all in a user namespace; Apptainer asks for them when it unpacks.
+        inside = ["unshare", "--map-root-user"] if adapter.userns and os.getuid() == 0 else []
+        words = [*inside, *adapter.program, "build", "--sandbox", str(target), str(source)]
         built = run(words, timeout_s=BUILD_S, env=adapter.environment_variables())
     if not built.ok:
         raise UnavailableError(f"the image can't be unpacked: {built.explain()}")

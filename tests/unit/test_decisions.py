@@ -182,6 +182,20 @@ def test_an_environment_that_is_slower_beyond_the_margin_is_left_for_the_host():
         assert decisions.with_changes([one])[0].change is None
 
 
+def test_an_environment_that_surely_takes_less_in_the_same_rounds_comes_before_the_host():
+    slow = environment(1.25, 1.6, env="apptainer", verdict="different")
+    least, less = environment(0.98, 1.02, env="charliecloud"), environment(1.02, 1.1, verdict="different")
+    unsure = environment(1.2, 1.4, env="podman", verdict="different")
+    elsewhere = environment(0.5, 0.6, env="vm", campaign="steps.host+vm", verdict="different")
+    found, *_ = decisions.with_changes([slow, less, unsure, elsewhere])
+    assert found.change == Change(factor=ENVIRONMENT, level="docker", low=1.02 / 1.6, high=1.1 / 1.25)
+    found, *_ = decisions.with_changes([slow, less, least, unsure, elsewhere])
+    assert found.change == Change(factor=ENVIRONMENT, level="charliecloud", low=0.98 / 1.6, high=1.02 / 1.25)
+    assert decisions.with_changes([less, least])[0].change == Change(
+        factor=ENVIRONMENT, level=HOST, low=1 / 1.1, high=1 / 1.02
+    )
+
+
 def test_a_level_that_helps_in_the_environment_itself_comes_before_leaving_it():
     slow = environment(1.25, 1.6, verdict="different")
     best, other = (

@@ -111,7 +111,7 @@ def advised(change: Change, metric: str) -> str:
 
 def _title_of(change: Change) -> str:
     if change.factor == ENVIRONMENT:
-        return env_title(change.level, short=True)
+        return "no container" if change.level == HOST else env_title(change.level, short=True)
     return arm_title(f"{change.factor}={change.level}")
 
 
