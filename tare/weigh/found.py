@@ -148,7 +148,7 @@ class Found:
                 more = math.ceil(self.request.minutes * (((high - low) / 2) / math.log1p(self.request.margin)) ** 2)
                 yield (
                     f"The A/A control spans ±{50 * (high - low):.1f}%, more than the margin, probably because "
-                    f"other programs use this machine. With --minutes {more} it is expected to come down to the margin."
+                    f"other programs use this machine. With --minutes {more} it is expected to be within the margin."
                 )
         step = control.step.told if control.step is not None else None
         if step is not None and not step[1] <= 0 <= step[2]:
