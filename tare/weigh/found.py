@@ -147,7 +147,7 @@ class Found:
             elif (high - low) / 2 > math.log1p(self.request.margin):
                 more = math.ceil(self.request.minutes * (((high - low) / 2) / math.log1p(self.request.margin)) ** 2)
                 yield (
-                    f"The A/A control spans ±{50 * (high - low):.1f}%, more than the margin, probably because other "
+                    f"The A/A control spans ±{50 * (high - low):.1f}%, more than the margin, likely because other "
                     f"programs use this machine. --minutes {more} are expected to bring it within the margin."
                 )
         step = control.step.told if control.step is not None else None
