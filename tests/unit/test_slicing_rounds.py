@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from tare.core.errors import UnavailableError
-from tare.launch.slicing import slicer
+from tare.launch.slicing import rounds, slicer
 from tare.launch.slicing.freezing import StopError
 from tare.launch.slicing.pacing import QUANTA_S, Pace
 from tare.launch.slicing.slicer import Job, Limits, RoundVoid, hold_all, run_first_parts, run_round, run_whole
@@ -702,3 +702,15 @@ def test_processor_time_that_was_spent_is_that_of_the_servers_too():
     assert job.spent_ns() == 5
     job.servers = SimpleNamespace(clock=lambda: {1: 20, 2: 300})
     assert job.spent_ns() == 325
+
+
+def test_what_a_program_leaves_running_is_counted_once_it_had_time_to_end(monkeypatch):
+    looks = iter([[5, 6], [5], []])
+    assert rounds._left_running(SimpleNamespace(pids=lambda: next(looks))) == 0
+
+    def gone():
+        raise OSError("No such device")
+
+    assert rounds._left_running(SimpleNamespace(pids=gone)) == 0, "a daemon has removed its group"
+    monkeypatch.setattr(rounds, "LINGER_S", 0.0)
+    assert rounds._left_running(SimpleNamespace(pids=lambda: [5])) == 1

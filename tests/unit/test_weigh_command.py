@@ -328,6 +328,21 @@ def test_a_job_that_may_use_a_gpu_is_not_sliced(said, tmp_path, monkeypatch):
         assert ("queued on a GPU" in (told["unsliced_reason"] or "")) is refused
 
 
+def test_the_hook_costs_what_launches_without_it_say(said, tmp_path, monkeypatch):
+    """They write no steps; the interval is in the answer, and worded."""
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 2)
+    monkeypatch.setattr("tare.weigh.tried.FEWEST_ROUNDS", 0)
+    (tmp_path / "job.py").write_text("import tare\nfor _ in range(9):\n    tare.mark()\n")
+    words = ["--env", "host", "--env", "a=host", "--minutes", "0.1"]
+    status, text = said(*words, command=[sys.executable, "job.py"])
+    answer = json.loads((tmp_path / "results/weigh/job/answer.json").read_text())
+    jsonschema.validate(answer, schema())
+    assert status == 0 and answer["hook"]["low"] < answer["hook"]["ratio"] < answer["hook"]["high"]
+    assert "The hook that detects steps makes a run of host" in " ".join(text.split())
+    last = read_sealed(tmp_path / "results/weigh/job/causes/sealed.json").units[-1].launches
+    assert len(last["host"].steps.ends_ns) == 9 and last["host+no-hook"].steps is None
+
+
 def test_verdicts_outlive_an_interruption_of_the_search_for_causes(said, tmp_path, monkeypatch):
     """They are said, and in the file, before the first cause is tried."""
     monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
