@@ -274,7 +274,10 @@ def guided(name: str, one: Callable[[], None]) -> None:
                 if isinstance(found, types.FunctionType) and (found.__module__ or "").startswith("tare."):
                     atheris.instrument_func(found)
             limits = [f"-max_total_time={SECONDS:.0f}", "-max_len=4096", "-len_control=0", "-timeout=0"]
-            atheris.Setup([name, *limits, "-rss_limit_mb=0", "-verbosity=0", "-print_final_stats=1"], one.hypothesis.fuzz_one_input)
+            atheris.Setup(
+                [name, *limits, "-rss_limit_mb=0", "-verbosity=0", "-print_final_stats=1"],
+                one.hypothesis.fuzz_one_input,
+            )
             atheris.Fuzz()
         finally:
             os._exit(1)
