@@ -266,14 +266,18 @@ def guided(name: str, one: Callable[[], None]) -> None:
     """Attack for SECONDS with what atheris finds by the lines that it reaches, in a child, which atheris ends."""
     import atheris
 
+    print(f"{name}: by atheris", flush=True)
     child = os.fork()
     if child == 0:
         try:
             for found in gc.get_objects():
                 if isinstance(found, types.FunctionType) and (found.__module__ or "").startswith("tare."):
                     atheris.instrument_func(found)
-            limits = [f"-max_total_time={SECONDS:.0f}", "-max_len=65536", "-timeout=0", "-rss_limit_mb=0"]
-            atheris.Setup([name, *limits], one.hypothesis.fuzz_one_input)
+            limits = [f"-max_total_time={SECONDS:.0f}", "-max_len=4096", "-len_control=0", "-timeout=0"]
+            atheris.Setup(
+                [name, *limits, "-rss_limit_mb=0", "-verbosity=0", "-print_final_stats=1"],
+                one.hypothesis.fuzz_one_input,
+            )
             atheris.Fuzz()
         finally:
             os._exit(1)

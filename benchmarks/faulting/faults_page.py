@@ -32,7 +32,7 @@ PLACES = {
     },
 }
 HEADER = (
-    *("fault", "where", "tried", "next run finished", "each unit once", "tables equal but for timings"),
+    *("fault", "where", "tried", "next run finished", "each unit once", "tables equal, apart from timings"),
     *("failed launches recorded", "something left"),
 )
 

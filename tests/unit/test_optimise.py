@@ -182,6 +182,11 @@ def test_a_command_is_words_or_a_text_that_is_split_as_a_shell_does(tmp_path):
         ("a: [", "is not YAML"),
         ('{workload: mnist_cnn, command: "a \'b"}', 'command: "a \'b": no closing quotation'),
         ("{workload: mnist_cnn, queue: a b}", "queue: 'a b'"),
+        ("{workload: mnist_cnn, memory_gib: 1" + "0" * 400 + "}", "is too large"),
+        ("{workload: resnet18, options: {image_px: wide}}", "image_px: 'wide' must be of type number"),
+        ("{optimisation: {app_type-ai_training: {3: {}}}}", "names no workload"),
+        ("{workload: resnet18, options: {1: 2}}", "'1' is no name of an option"),
+        ("{workload: mnist_cnn, settings: [" + "amp, " * 2000 + "]}", "… must be of type object"),
     ],
 )
 def test_a_request_that_cannot_be_read_is_one_line(tmp_path, text, says):
@@ -264,6 +269,15 @@ def test_arguments_of_modaks_form_are_words_and_only_the_jobs_own_options_count(
     assert command is None or found.command == ("python", *command)
 
 
+def test_digits_that_no_number_has_are_passed_over(tmp_path):
+    given = modak()
+    given["job"]["application"]["arguments"] = f"-batch_size={'9' * 5000}"
+    given["job"]["job_options"] |= {"wall_time_limit": f"{'9' * 5000}:00:00", "memory_limit": f"{'9' * 5000} GB"}
+    found, notes = requests.read_request(written(tmp_path, given), "mnist_cnn_equal")
+    assert (found.limit_s, found.memory_bytes) == (None, None) and found.batches[0] < 10**6
+    assert {"is no time and was passed over", "is no size and was passed over"} <= {note[-30:] for note in notes}
+
+
 def test_a_size_of_memory_that_is_no_number_is_reported(tmp_path):
     given = modak()
     given["job"]["job_options"]["memory_limit"] = "1.2.3 GB"
@@ -276,6 +290,7 @@ def test_a_size_of_memory_that_is_no_number_is_reported(tmp_path):
     [
         ({"config": {"ai_framework": ["tensorflow"]}}, "ai_framework: no framework"),
         ({"config": {"ai_framework": "caffe"}}, "ai_framework: no framework 'caffe'"),
+        ({"ai_framework-pytorch": {"version": "1.1\n"}}, r"no stack has torch 1.1\n: did"),
         ({"ai_framework-pytorch": {"version": "1.1"}}, "no stack has torch 1.1: did you mean 'torch-1.4'?"),
         ({"config": 3}, "optimisation.app_type-ai_training.config: 3 must be of type object"),
     ],
