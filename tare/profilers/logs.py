@@ -112,9 +112,7 @@ def _reader(text: str, path: Path) -> Callable[[str, Path], Log]:
         raise UserError(f"{path} is of nsys stats, whose reports are not read: {SQLITE}")
     named = _with_tables(text)
     if len(named) > 1:
-        raise UserError(
-            f"{path} holds tables of {' and of '.join(named)}: give each profiler's log its own file"
-        )
+        raise UserError(f"{path} holds tables of {' and of '.join(named)}: give each profiler's log its own file")
     if named:
         return profilers[named[0]]
     if re.search(r"^==(PROF|ERROR|WARNING)==", text, re.MULTILINE):

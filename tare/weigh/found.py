@@ -118,7 +118,7 @@ class Found:
             elif (high - low) / 2 > math.log1p(self.request.margin):
                 more = math.ceil(self.request.minutes * (((high - low) / 2) / math.log1p(self.request.margin)) ** 2)
                 yield (
-                    f"The A/A control spans ±{50 * (high - low):.1f}%, more than the margin, probably because other "
+                    f"The A/A control spans ±{50 * (high - low):.1f}%, more than the margin, perhaps because other "
                     f"programs use this machine. With --minutes {more} it is expected to come down to the margin."
                 )
         step = control.step.told if control.step is not None else None

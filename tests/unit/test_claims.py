@@ -277,8 +277,7 @@ def test_the_match_names_device_class_stack_and_runtimes(study, device, probes, 
         (
             "tensorflow_2_faster_than_1",
             ("tensorflow-2.1", "tensorflow-1.14"),
-            "same (published tensorflow 2.1 and tensorflow 1.14; "
-            "here tensorflow-cpu 2.1.0 and tensorflow 1.14.0)",
+            "same (published tensorflow 2.1 and tensorflow 1.14; here tensorflow-cpu 2.1.0 and tensorflow 1.14.0)",
         ),
         ("tensorflow_2_faster_than_1", ("tensorflow-2.1",), "unknown (published tensorflow 2.1 and"),
         ("xla_slower", ("tensorflow-2.1",), "same (published tensorflow 2.1; here tensorflow-cpu 2.1.0)"),

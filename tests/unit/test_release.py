@@ -97,7 +97,9 @@ def test_a_tag_releases_what_was_tried():
     assert pipeline[True] == {"push": {"tags": ["v*"]}}  # YAML 1.1 reads `on` as true
     (job,) = pipeline["jobs"].values()
     commands = [step["run"] for step in job["steps"] if "run" in step]
-    tried, published = (next(k for k, one in enumerate(commands) if word in one) for word in (".ci/release", "dist/*"))
+    tried, published = (
+        next(k for k, one in enumerate(commands) if word in one) for word in (".ci/release", "dist/*")
+    )
     assert tried < published and "pypi" not in "".join(commands)
 
 
