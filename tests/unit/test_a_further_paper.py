@@ -222,7 +222,7 @@ def test_the_page_of_the_paper_has_all_of_it(results):
         ("metrics: [cpu_percent]}", "metrics: [cpu_percent], largest: {batch: use}}",
          "plots: figure 4: largest: batch is no number in one of"),
         ("metrics: [real_s]}", "metrics: [real_s], largest: {overhead: use}}",
-         "plots: figure 1: largest: it has values of its own"),
+         "plots: figure 1: largest: it has its own values"),
         ('table: "1"}', 'table: "1", largest: {overhead: use}}', "kind table takes no largest"),
     ],
 )  # fmt: skip

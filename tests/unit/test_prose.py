@@ -101,7 +101,7 @@ SPOKEN = [path for name in ("report", "weigh", "cli") for path in sorted((ROOT /
 
 
 def texts_of(path):
-    """Texts of a module that are not docstrings, cells of a table, or a template's text, of three words or more."""
+    """Texts of three words or more: of a module without its docstrings, a table, a template."""
     source = path.read_text(encoding="utf-8")
     if path.suffix == ".csv":
         found = [cell for row in csv.reader(source.splitlines()) for cell in row]
