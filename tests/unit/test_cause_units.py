@@ -10,7 +10,7 @@ from asked import part
 from campaign_builders import CONDITIONS, MARGINS
 from cause_builders import causes_record
 
-from tare.core.errors import UnavailableError, UserError
+from tare.core.errors import UnavailableError
 from tare.experiments import causes, designs
 from tare.experiments.campaign import run_campaign, run_campaigns
 from tare.experiments.designs import Due, Setup
@@ -18,7 +18,6 @@ from tare.model.journals.sealed import read_sealed
 from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.schema import parse
-from tare.model.studies import arms
 from tare.model.studies.study import CausesPart
 
 LISTED = {"modules": ["lib/a.pyc"], "libraries": [["lib/b.so", [[0, 2]]]]}
@@ -124,11 +123,6 @@ def test_a_host_that_can_not_list_its_files_ends_the_campaign_with_its_reason(tm
     replace_launches(monkeypatch, fails)
     with pytest.raises(UnavailableError, match="could not list the files that its imports need: no torch"):
         run(tmp_path / "c", study())
-
-
-def test_an_arm_is_refused(tmp_path):
-    with pytest.raises(UserError, match="drop the arm allocator=steady"):
-        causes.causes(Setup(study=study(), workload="mnist_cnn", sites={}, arm=arms.parse("allocator=steady")))
 
 
 # Several workloads by the same launches.
