@@ -228,7 +228,7 @@ STARTS: Mapping[str, str] = {
     **STEPS,
 }
 # What a job of `slurm_oci` does before: its bundle has the folder of the job.
-MOUNT = '{{"destination":"'"$PWD"'","type":"bind","source":"'"$PWD"'","options":["rbind","rw"]}},'
+MOUNT = """{{"destination":"'"$PWD"'","type":"bind","source":"'"$PWD"'","options":["rbind","rw"]}},"""
 WITH_FOLDER = f"sed 's|\"mounts\": \\[|&{MOUNT}|' {{folder}}/{BUNDLE} > {{folder}}/bundle/config.json"
 
 

@@ -70,9 +70,15 @@ def test_what_a_search_found_says_what_it_measured_and_what_each_setting_gains(t
     ]
     fresh = [
         Checked(
-            name=row.candidate.name, predicted=None, measured_s=row.elapsed.seconds, rest_s=0.0, ratio=ratio,
-            low=ratio, high=ratio, rounds=6,
-        )  # fmt: skip
+            name=row.candidate.name,
+            predicted=None,
+            measured_s=row.elapsed.seconds,
+            rest_s=0.0,
+            ratio=ratio,
+            low=ratio,
+            high=ratio,
+            rounds=6,
+        )
         for row, ratio in ((plain, 1.0), (best, 0.9))
     ]
     searched = Searched(
