@@ -88,8 +88,8 @@ class Answer(FileRecord):
         found = self.searched
         if found is None or found.outcome != "better":
             return None
-        every, best = (*self.choice.ranked, *self.choice.excluded), found.fresh[-1]
-        candidate = next((one.candidate for one in every if one.candidate.name == best.name), None)
+        best = found.fresh[-1]
+        candidate = next((one for one in self.choice.candidates if one.name == best.name), None)
         if candidate is None:  # what could be had when it was found
             return None
         steps, seconds = self.request.steps_of(candidate.batch), best.measured_s
