@@ -88,9 +88,8 @@ class Answer(FileRecord):
         found = self.searched
         if found is None or found.outcome != "better":
             return None
-        best, choice = found.fresh[-1], self.choice
-        every = [*(one.candidate for one in choice.ranked), *(one.candidate for one in choice.excluded)]
-        candidate = next((one for one in every if one.name == best.name), None)
+        best = found.fresh[-1]
+        candidate = next((one for one in self.choice.candidates if one.name == best.name), None)
         if candidate is None:  # what could be had when it was found
             return None
         steps, seconds = self.request.steps_of(candidate.batch), best.measured_s

@@ -91,6 +91,11 @@ class Choice:
     rows: int
     workloads_wanted: int  # until intervals have ends
 
+    @property
+    def candidates(self) -> list[Candidate]:
+        """All that the request allows, the ranked ones first."""
+        return [row.candidate for row in self.ranked] + [one.candidate for one in self.excluded]
+
 
 def candidates(request: Request, target: TargetRecord) -> list[Candidate]:
     """Everything that the request lets be chosen, whether the target can have it or not."""

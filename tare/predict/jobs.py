@@ -228,7 +228,7 @@ STARTS: Mapping[str, str] = {
     **STEPS,
 }
 # What a job of `slurm_oci` does before: its bundle has the folder of the job.
-MOUNT = '{{"destination":"$PWD","type":"bind","source":"$PWD","options":["rbind","rw"]}},'
+MOUNT = """{{"destination":"'"$PWD"'","type":"bind","source":"'"$PWD"'","options":["rbind","rw"]}},"""
 WITH_FOLDER = f"sed 's|\"mounts\": \\[|&{MOUNT}|' {{folder}}/{BUNDLE} > {{folder}}/bundle/config.json"
 
 
@@ -328,8 +328,7 @@ def _gain(plan: Plan, factor: str) -> str:
         default, best = plan.searched.fresh[0], plan.searched.fresh[-1]
         ratios = {one.name: one.ratio for one in plan.searched.tried if one.ratio is not None}
         ratios |= {default.name: 1.0, best.name: best.ratio}
-        every = [*(one.candidate for one in choice.ranked), *(one.candidate for one in choice.excluded)]
-        known = {one: ratios[one.name] for one in every if one.name in ratios}
+        known = {one: ratios[one.name] for one in choice.candidates if one.name in ratios}
     others = []
     for other, value in known.items():
         mine, levels = _levels(own), _levels(other)

@@ -444,6 +444,14 @@ def test_the_grid_begins_with_every_job_everywhere_and_has_about_two_hundred_cel
     assert len(networks) >= 11  # intervals at 91% have ends from eleven on, one of them left out
     counted = {one.job for one in found if one.counts}
     assert counted == {one.job for one in found} and all(one.env == "host" for one in found if one.counts)
+    for one in found:
+        least = describe_workload(one.workload, one.options).get("least_batch", 1)
+        assert whole_options(one.workload, one.options) is not None and one.batch >= least
+        beside = [other for other in on_host if (other.job, other.threads) == (one.job, one.threads)]
+        assert beside, "an environment is compared with the host's cell"
+
+
+def test_settings_are_timed_beside_the_hosts_cell_of_the_same_job():
     settings = [("layout", "channels-last"), ("allocator", "huge")]
     more = grid.cells(["host", "docker"], [1, 2], settings)
     assert [(one.env, one.setting) for one in more[:4]] == [
@@ -455,11 +463,6 @@ def test_the_grid_begins_with_every_job_everywhere_and_has_about_two_hundred_cel
     assert [(one.allocator, one.settings.get("layout")) for one in found] == [
         *(("default", "channels-last"), ("huge", None)),
     ]
-    for one in found:
-        least = describe_workload(one.workload, one.options).get("least_batch", 1)
-        assert whole_options(one.workload, one.options) is not None and one.batch >= least
-        beside = [other for other in on_host if (other.job, other.threads) == (one.job, one.threads)]
-        assert beside, "an environment is compared with the host's cell"
 
 
 def test_a_cell_that_is_there_is_not_measured_again_unless_it_failed_or_its_programs_changed(tmp_path):

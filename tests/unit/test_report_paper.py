@@ -209,7 +209,7 @@ def test_a_card_says_where_nothing_was_measured_and_what_of_a_change_is_not_the_
 
 
 def test_numbers_that_are_done_again_have_a_section_where_there_are_any():
-    common = {"summary": [], "claims": [], "figures": [], "tables": [], "more": [], "names": ""}
+    common = {"summary": [], "claims": [], "figures": [], "tables": [], "requests": [], "more": [], "names": ""}
     table = Table(caption="c", columns=[], rows=[])
     group = SimpleNamespace(title="Values", outcome="1 of 2 disagree", table=table)
     for audit in ([], [group]):
@@ -250,9 +250,7 @@ def test_what_the_papers_optimiser_is_asked_is_read_predicted_and_measured_here(
     assert lines[0].startswith("Listing 1 and figure 2: A request for TensorFlow with XLA")
     assert lines[1].startswith("Read here for ") and "tensorflow-2.1" in lines[1] and "compile=xla" in lines[1]
     assert any(line.startswith("Ignored: optimisation.opt_build.acc_type is 'nvidia'") for line in lines)
-    assert lines[-2].startswith(
-        "Predicted: nothing; steps of tensorflow are not predicted: compare the stack in a "
-    )
+    assert lines[-2].startswith("Predicted: nothing; steps of tensorflow are not predicted: compare the stack")
     assert lines[-1] == "Measured: epoch_rest_s: it is -7%."
     read, _ = read_given(study.requests[0].request, "listing 1", workload)
     answers = [SimpleNamespace(request=read, choice=SimpleNamespace(ranked=[ranked(12.0)]))]
