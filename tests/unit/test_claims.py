@@ -461,7 +461,7 @@ def test_what_a_study_can_never_settle_is_said_before_it_runs(tmp_path, capsys, 
     preset = load_checked(str(project_root() / "config/nthu2018.yaml")).to_json()
 
     def said(**changes):
-        words = ["plan", "--study", json.dumps(merge(preset, changes)), "--campaigns", str(tmp_path / "none")]
+        words = ["plan", "--study", json.dumps(merge(preset, changes))]
         assert main(words) == 0
         lines = [line.strip().partition(": ") for line in capsys.readouterr().out.splitlines()]
         return {head.removeprefix("nthu2018, "): told for head, _, told in lines if head.startswith("nthu2018, ")}

@@ -211,7 +211,8 @@ def billed():
         gates_cpu_ns=[900_000_000],
         **{"looks": 9, "idle_looks": 2, "waiting_looks": 1, "memory_bytes": 4096},
     )
-    return slices_of(SimpleNamespace(finished=ended, servers=2, servers_ns=1_500_000, arrived_ns=10 * 10**9), job)
+    held = SimpleNamespace(finished=ended, servers=2, servers_ns=1_500_000, arrived_ns=10 * 10**9, left=0)
+    return slices_of(held, job)
 
 
 def test_slices_are_told_in_microseconds_since_the_first_instruction():

@@ -325,13 +325,14 @@ def test_a_runtimes_end_is_awaited_for_a_while(monkeypatch, ends, renewed, timeo
     clock, seen = iter([0.0, *([0.0] if ends else [20.0, 40.0, launches.END_S, launches.END_S])]), []
     monkeypatch.setattr(launches, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr(launches, "RENEW_S", 0.0)
+    monkeypatch.setattr(launches, "_left_running", lambda holder: 2)
     one, done = held_one(ends="finished")
     one.job = job_of(done) if job else None
     never, ended = os.pipe(), os.pipe()
     os.write(ended[1], b"x")
     one.talk.descriptors = (-1, (ended if ends else never)[0])
     launches._await_end(one, lambda: seen.append(1))
-    assert len(seen) == renewed and one.finished == "finished"
+    assert len(seen) == renewed and one.finished == "finished" and (one.left == 2) is job
     assert done == [("ended", timeout_s), *(["holder killed"] if job else [])]
     for handle in (*never, *ended):
         os.close(handle)
