@@ -223,9 +223,11 @@ def _await_end(one: _Held, renew: Callable[[], None]) -> None:
     ends = one.talk.descriptors[1]
     while not select.select([ends], [], [], RENEW_S)[0] and time.monotonic() < deadline:
         renew()
-    one.finished = one.talk.end(timeout_s=0.0 if time.monotonic() >= deadline else 1.0)
-    if one.job is not None:
+    timeout_s = 0.0 if time.monotonic() >= deadline else 1.0
+    if one.job is not None:  # the end of the talk kills what is left
         one.left = _left_running(one.job.holder)
+    one.finished = one.talk.end(timeout_s=timeout_s)
+    if one.job is not None:
         one.job.holder.kill()
     renew()
 
