@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import compileall
 import json
+import resource
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -75,13 +76,13 @@ for _ in range(STEPS):
     sum(k * k for k in range(300_000 if large else 400_000))
     mark()
 """,
-    # What closes every possible file before it starts another program.
+    # What closes every possible file, as before it starts another program, in each step.
     "closes": """
 import resource
-for number in range(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0]):
-    try: os.close(number)
-    except OSError: pass
 for _ in range(STEPS):
+    for number in range(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0]):
+        try: os.close(number)
+        except OSError: pass
     sum(k * k for k in range(200_000))
     mark()
 """,
@@ -165,7 +166,7 @@ class Planted:
         cause: by which it has to be named; None where nothing that matters to the job differs.
         job: of JOBS.
         reference, environment: as `--env` takes them; `{image}` (of Docker), `{sif}`, `{unpacked}` (the same as a
-            folder) and `{folder}` (the job's) are filled in.
+            folder), `{folder}` (the job's) and `{files}` (the most open files here, up to a million) are filled in.
         prepare: makes what the job or the environment needs in the job's folder; restore: undoes what of it is not
             files.
         data: folders in the job's that the two environments see as /data.
@@ -185,7 +186,8 @@ class Planted:
         """Of `tare weigh`, with the job, which is written into the folder."""
         path = write_job(folder, self.job)
         self.prepare(folder)
-        told = {**images, "folder": str(folder)}
+        files = min(1 << 20, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        told = {**images, "folder": str(folder), "files": str(files)}
         texts = [text.format(**told) for text in (self.reference, self.environment)]
         envs = [f"--env={text}" for text in texts]
         if self.data:
@@ -344,12 +346,12 @@ PLANTED: Mapping[str, Planted] = {
         restore=_unmounted,
         data=("plain", "mounted"),
     ),
-    "a million open files": Planted(
+    "as many open files as may be": Planted(
         cause="open files",
         job="closes",
         reference="plain=docker={image} --ulimit nofile=1024:1024",
-        environment="many=docker={image} --ulimit nofile=1048576:1048576",
-        steps=20,
+        environment="many=docker={image} --ulimit nofile={files}:{files}",
+        steps=10,
     ),
 }
 

@@ -49,7 +49,7 @@ SLOW_DRIVERS = ("vfs", "fuse-overlayfs", "devicemapper")  # that copy, or that a
 SMALL_SHM_BYTES = 1 << 30
 HELD_BACK = 0.05  # of the quota's periods
 MANY_REFAULTS, MANY_FAULTS = 1000, 1000
-HUGE_LIMIT = 1 << 20  # open files: programs that close every possible one at a start take seconds
+LARGE_LIMIT, HUGE_LIMIT = 1 << 14, 1 << 20  # open files: to close every possible one takes ms, and seconds
 BUSY_SERVERS = 0.02  # of the job's processor time
 
 
@@ -884,7 +884,7 @@ def _open_files(reference: Side, side: Side, name: str) -> Suspicion | None:
     """A program that closes every possible file before it starts another needs seconds for a billion files."""
     key = "Max open files"
     ours, theirs = side.seen.limits.get(key), reference.seen.limits.get(key)
-    if ours is None or theirs is None or ours < HUGE_LIMIT or ours <= 8 * theirs:
+    if ours is None or theirs is None or ours < LARGE_LIMIT or ours <= 8 * theirs:
         return None
     changes = []
     if side.choice.runtime in DOCKERS:
@@ -892,7 +892,7 @@ def _open_files(reference: Side, side: Side, name: str) -> Suspicion | None:
         changes.append(Change(name=f"nofile={theirs}", options=option, advice=" ".join(option)))
     return Suspicion(
         cause=name,
-        confidence="medium",
+        confidence="medium" if ours >= HUGE_LIMIT else "low",
         evidence=(_differs("open files", theirs, ours),),
         changes=tuple(changes),
         untried=None if changes else "the limit is set outside this environment",
