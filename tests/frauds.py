@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import itertools
 import json
 import re
 import shutil
@@ -150,9 +151,14 @@ class Study:
         self.relist(self.root)
 
 
+def made_in(unit: Row) -> dict[str, Row]:
+    """Launches that were made in a unit: others have a round of their own."""
+    return {name: launch for name, launch in unit["launches"].items() if "spawn_ns" in launch}
+
+
 def other_than_host(unit: Row) -> str:
     """A launch of a unit that is compared with the host."""
-    return next(name for name in unit["order"] if not name.startswith(HOST))
+    return next(name for name in unit["order"] if name in made_in(unit) and not name.startswith(HOST))
 
 
 def moved(launch: Row, by_ns: int) -> Row:
@@ -222,8 +228,11 @@ def repeat_unit(study: Study) -> None:
     """The best unit stands in the place of the worst; names, order and paddings are those of its place."""
 
     def change(rows: list[Row]) -> None:
-        one, other = (next(row for row in rows if row.get("unit") == number) for number in (1, 2))
-        for name, launch in other["launches"].items():
+        units = [row for row in rows if row.get("unit", 0) > 0]
+        one, other = next(
+            pair for pair in itertools.combinations(units, 2) if made_in(pair[0]).keys() == made_in(pair[1]).keys()
+        )
+        for name, launch in made_in(other).items():
             by_ns = launch["spawn_ns"] - one["launches"][name]["spawn_ns"]
             kept = {key: launch[key] for key in ("launch", "pad_bytes") if key in launch}
             other["launches"][name] = moved(one["launches"][name], by_ns) | kept
@@ -458,7 +467,7 @@ def reorder_slices(study: Study) -> None:
     """Quanta of a round are others than those that were drawn."""
 
     def change(rows: list[Row]) -> None:
-        for launch in study_unit(rows, 2)["launches"].values():
+        for launch in made_in(study_unit(rows, 2)).values():
             launch["slices"]["quantum_ms"] = [40] * len(launch["slices"]["quantum_ms"])
 
     study.edit(change)
@@ -469,9 +478,9 @@ def overlap_units(study: Study) -> None:
 
     def change(rows: list[Row]) -> None:
         unit, before = study_unit(rows, 3), study_unit(rows, 2)
-        first = min(launch["spawn_ns"] for launch in unit["launches"].values())
-        wanted = min(launch["spawn_ns"] for launch in before["launches"].values()) + 1_000_000
-        for name, launch in unit["launches"].items():
+        first = min(launch["spawn_ns"] for launch in made_in(unit).values())
+        wanted = min(launch["spawn_ns"] for launch in made_in(before).values()) + 1_000_000
+        for name, launch in made_in(unit).items():
             unit["launches"][name] = moved(launch, wanted - first)
 
     study.edit(change)

@@ -115,7 +115,7 @@ def run_unit(
     order, pads = unit_order(plan, done, plan.launch_names, every=len(groups(plan, done)))
     gone = given_up(done)
     calibration = calibration_of(done)
-    group = _group(plan, done)
+    group = group_of(plan, done)
     apart = unsliced(plan, done)
     if calibration is not None and not apart.keys().isdisjoint(group):
         return _apart(plan, sites, done, order, pads, group, program_of)
@@ -454,7 +454,7 @@ def _seconds(units: Sequence[Unit], names: Sequence[str], *, of_cpu: bool) -> di
     return {name: statistics.median(values) for name, values in found.items() if values}
 
 
-def _group(plan: Plan, done: Sequence[Unit]) -> list[str]:
+def group_of(plan: Plan, done: Sequence[Unit]) -> list[str]:
     """The launches of the next unit: all that fit in memory together, both hosts among them.
 
     Of the calibration, all: they run one after the other.

@@ -193,7 +193,7 @@ def _may_skip(plan: Plan, unit: Unit, done: Sequence[Unit], name: str, gone: Map
         return unit.discarded
     if reason != sliced.LEFT_OUT:
         return False
-    return len(sliced.groups(plan, done)) > 1 or (unit.discarded and plan.slicing_refused is not None)
+    return name not in sliced.group_of(plan, done) or (unit.discarded and plan.slicing_refused is not None)
 
 
 def _start_failed(unit: Unit, done: Sequence[Unit], name: str, reason: str) -> bool:
