@@ -89,12 +89,14 @@ def planned(nodes: int, rounds: int, folder: Path) -> Planned:
     ]
     environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
     environment.pop("TARE_MACHINE", None)
+    before = set(folder.rglob("*"))
     began = time.perf_counter()
     done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     seconds = time.perf_counter() - began
     said = done.stdout + done.stderr
     if done.returncode:
         sys.exit("\n".join(said.splitlines()[-3:]))
+    made = [path for path in set(folder.rglob("*")) - before if path.is_file() and path.parent != folder / "bin"]
     (jobs,) = re.findall(r"^(\d+) jobs would run", said, re.MULTILINE)
     measuring = sum(name in SENT for name in HERE.findall(said))
     groups = [int(count) for count in AS_ONE.findall(said)]
@@ -104,7 +106,10 @@ def planned(nodes: int, rounds: int, folder: Path) -> Planned:
         jobs=int(jobs),
         measuring=measuring,
         sent=measuring - sum(groups) + len(groups),
+        asked=len((folder / "bin/sinfo.calls").read_text().splitlines()),
         seconds=seconds,
+        files=len(made) - 1,  # without that of `time`
+        written=sum(path.stat().st_size for path in made if path.name != "memory"),
         mebibytes=int((folder / "memory").read_text().split()[-1]) / 1024,
     )
 
