@@ -5,8 +5,9 @@
 Each case of tests/weigh_jobs.py is a pair of environments and a job. In PLANTED one thing differs, which makes
 the job slower; in CLEAN nothing differs that matters to it. Each is weighed by the command that a user types. A
 planted cause is found where it is confirmed by its name, and no other is. All of the difference was planted: its
-share holds where what the change gained is what the environment cost, within the intervals of both. A clean pair is
-passed where no cause is confirmed. A case that this machine can't make is neither: `passed` is null then.
+share holds where what the change gained is what the environment cost in the same rounds, within the intervals of
+both. A clean pair is passed where no cause is confirmed. A case that this machine can't make is neither: `passed` is
+null then.
 
 Results are kept case by case in results/benchmarks/<machine>/weigh_planted.json, so that an interrupted benchmark
 goes on; `--again` weighs cases that are there already. `--publish` copies the file to benchmarks/. It holds
@@ -98,8 +99,8 @@ def judged(case: Planted, answer: Answer) -> dict[str, Any]:
         "reason": one.reason,
     }
     own = next((each for each in confirmed if each.cause == case.cause), None)
-    if own is not None and one.run is not None:
-        row |= {"share": own.share, "share_holds": share_holds(one.run, own)}
+    if own is not None and own.without is not None:
+        row |= {"share": own.share, "share_holds": share_holds(own.without, own)}
     passed = row["confirmed"] == ([case.cause] if case.cause else []) and one.status == "weighed"
     return row | {"passed": passed and row.get("share_holds", True)}
 
@@ -110,7 +111,7 @@ def told(ratio: Ratio | None) -> list[float | None] | None:
 
 
 def share_holds(whole: Ratio, cause: CauseFound) -> bool:
-    """Whether the change may have taken away the whole difference: the two were measured apart."""
+    """Whether the change may have taken away the whole difference."""
     assert cause.gained is not None
     if whole.log.told is None or cause.gained.log.told is None:
         return False

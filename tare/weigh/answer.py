@@ -79,7 +79,8 @@ class CauseFound(Record):
         evidence: facts in which the environments differ.
         change: what the confirming launches had otherwise.
         gained: the environment's time with the change, as a ratio to that without.
-        share: of the log-ratio to the reference that the change takes away; None where that is not told from zero.
+        without: its time without the change as a ratio to the reference's, in the same rounds if it differs there.
+        share: of the logarithm of `without` that the change takes away; None where that is not told from zero.
         advice: the option or line that mends it; None where the environment is faster than the reference.
     """
 
@@ -90,6 +91,7 @@ class CauseFound(Record):
     evidence: tuple[Evidence, ...] = ()
     change: str | None = None
     gained: Ratio | None = None
+    without: Ratio | None = None
     share: float | None = None
     advice: str | None = None
 

@@ -32,10 +32,17 @@ Key = tuple[str, str]  # the names of an environment and of a cause
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """A change that was tried: what the environment cost with it against without it, and why launches failed."""
+    """A change that was tried.
+
+    Attributes:
+        cost: what the environment cost with it against without it.
+        without: what it cost without it against the reference, in the same rounds.
+        failure: why launches failed.
+    """
 
     change: Change
     cost: Cost
+    without: Cost | None = None
     failure: str | None = None
 
 
@@ -109,9 +116,11 @@ def try_changes(
             opened, units = [], []
         for key, change, other in opened:
             name = launch_name(other)
+            without = cost_of(units, launch_name(key[0]), found.alpha)
             cost = cost_of(units, name, found.alpha, reference=launch_name(key[0]))
             failure = failure_of(unit.launches[name] for unit in units if name in unit.launches)
-            tried.setdefault(key, []).append(Tried(change=change, cost=cost, failure=failure))
+            result = Tried(change=change, cost=cost, without=without, failure=failure)
+            tried.setdefault(key, []).append(result)
         if bare in places:
             hook = _turned(cost_of(units, bare, 1 - found.request.confidence).run)
     late = wanted[count:] if count == MOST_CHANGES else []
@@ -197,15 +206,23 @@ def _changed(base: CauseFound, whole: Cost, tried: Tried | str) -> CauseFound:
         if tried.failure is None:
             return base.replace(reason=f"no round has both a run with {change.name} and a run without it")
         return base.replace(reason=f"the job fails with {change.name}: {tried.failure}")
-    finding, share = judged(gained, whole.run.mean)
+    same = _differs(tried.without) or whole  # of other rounds, in which the machine may have been another
+    assert same.run is not None and same.run.mean is not None
+    finding, share = judged(gained, same.run.mean)
     return base.replace(
         finding=finding,
         reason=None,
         share=share,
         change=change.name,
         gained=tried.cost.run_ratio,
+        without=same.run_ratio,
         advice=change.advice if whole.run.mean > 0 else None,  # nothing is to be fixed where it is faster
     )
+
+
+def _differs(cost: Cost | None) -> Cost | None:
+    """What something cost, where that is not zero for sure."""
+    return cost if cost is not None and cost.run is not None and cost.run.excludes_zero else None
 
 
 def judged(gained: Interval, whole: float) -> tuple[Finding, float | None]:

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
@@ -61,6 +61,20 @@ QUOTA = Suspicion(cause="CPU quota", confidence="high", evidence=(), changes=CHA
 def tried(number, *interval):
     cost = Cost(run=gained(*interval), parts={}, step=None)
     return Tried(change=CHANGES[number], cost=cost)
+
+
+@pytest.mark.parametrize(
+    ("beside", "share"),
+    [
+        ((1.09, 1.10, 1.11), 0.5),  # what it cost in the same rounds
+        ((0.90, 1.10, 1.30), 0.25),  # where they tell nothing: in those before
+    ],
+)
+def test_a_share_is_of_the_difference_in_the_same_rounds(beside, share):
+    without, whole = (Cost(run=gained(*ends), parts={}, step=None) for ends in (beside, (1.20, 1.21, 1.22)))
+    one = replace(tried(0, 0.94, 1 / math.sqrt(1.10), 0.97), without=without)
+    found = _cause(QUOTA, whole, [one, one])
+    assert found.finding == "confirmed" and found.share == pytest.approx(share, abs=0.001)
 
 
 NOTHING, ALL, HALF = (0.995, 1.0, 1.005), (0.90, 0.91, 0.92), (0.94, 0.95, 0.96)
