@@ -69,7 +69,7 @@ def unpacked(choice: Choice, stack: contextlib.ExitStack) -> Path:
     stack.callback(remove, target)
     with step(f"unpack {source}"):
         # Root without every capability has them all in a user namespace; Apptainer asks for them when it unpacks.
-        inside = ["unshare", "--map-root-user"] if adapter.userns and os.getuid() == 0 else []
+        inside = ["unshare", "--map-root-user"] if adapter.lacks_capabilities else []
         words = [*inside, *adapter.program, "build", "--sandbox", str(target), str(source)]
         built = run(words, timeout_s=BUILD_S, env=adapter.environment_variables())
     if not built.ok:

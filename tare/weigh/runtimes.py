@@ -273,7 +273,12 @@ class Apptainer(Plain):
     def userns(self) -> list[str]:
         """Root without every capability has to ask for a user namespace."""
         asked = {"--userns", "-u"} & set(self.choice.options)
-        return ["--userns"] if getattr(self.inner, "userns", False) and not asked else []
+        return ["--userns"] if self.lacks_capabilities and not asked else []
+
+    @property
+    def lacks_capabilities(self) -> bool:
+        """Whether this is root without every capability."""
+        return bool(getattr(self.inner, "userns", False))
 
     def command(self, launch: Launch) -> list[str]:
         """`exec` with the job's folder, then the user's options."""

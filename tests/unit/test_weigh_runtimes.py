@@ -137,6 +137,23 @@ def test_a_folder_is_not_copied_into_itself(job_folder, monkeypatch):
         changes.staged(job_folder, stack)
 
 
+@pytest.mark.parametrize("options", ["", " --userns"])
+@pytest.mark.parametrize("lacks", [True, False])
+def test_root_without_every_capability_unpacks_in_a_user_namespace(tmp_path, monkeypatch, options, lacks):
+    (tmp_path / "job.sif").touch()
+    monkeypatch.setattr(changes.Apptainer, "lacks_capabilities", lacks)
+    said = []
+
+    def refuse(words, **_):
+        said.append(words)
+        raise UnavailableError("no")
+
+    monkeypatch.setattr(changes, "run", refuse)
+    with contextlib.ExitStack() as stack, pytest.raises(UnavailableError, match="no"):
+        changes.unpacked(read_choice(f"apptainer={tmp_path}/job.sif{options}"), stack)
+    assert (said[0][0] == "unshare") is lacks and "--userns" not in said[0]
+
+
 def test_an_image_that_was_unpacked_goes_with_folders_that_nobody_may_write(job_folder, tmp_path, monkeypatch):
     """What a link in it leads to stays as it is."""
     mine = tmp_path / "mine"
