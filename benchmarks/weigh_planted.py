@@ -6,8 +6,8 @@ Each case of tests/weigh_jobs.py is a pair of environments and a job. In PLANTED
 the job slower; in CLEAN nothing differs that matters to it. Each is weighed by the command that a user types. A
 planted cause is found where it is confirmed by its name, and no other is. All of the difference was planted: its
 share holds where what the change gained is what the environment cost in the same rounds, within the intervals of
-both. A clean pair is passed where no cause is confirmed. A case that this machine can't make is neither: `passed` is
-null then.
+both. A clean pair is passed where no cause is confirmed. A case that this machine can't make is neither, and
+`passed` is null.
 
 Results are kept case by case in results/benchmarks/<machine>/weigh_planted.json, so that an interrupted benchmark
 goes on; `--again` weighs cases that are there already. `--publish` copies the file to benchmarks/. It holds
