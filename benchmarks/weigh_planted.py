@@ -99,8 +99,8 @@ def judged(case: Planted, answer: Answer) -> dict[str, Any]:
         "reason": one.reason,
     }
     own = next((each for each in confirmed if each.cause == case.cause), None)
-    if own is not None and own.without is not None:
-        row |= {"share": own.share, "share_holds": share_holds(own.without, own)}
+    if own is not None and (whole := own.without or one.run) is not None:
+        row |= {"share": own.share, "share_holds": share_holds(whole, own)}
     passed = row["confirmed"] == ([case.cause] if case.cause else []) and one.status == "weighed"
     return row | {"passed": passed and row.get("share_holds", True)}
 
