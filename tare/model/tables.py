@@ -562,5 +562,5 @@ def _validate(name: str, table: pd.DataFrame, where: str) -> pd.DataFrame:
     try:
         return _schema(name).validate(table)
     except (pa.errors.SchemaError, pa.errors.SchemaErrors) as error:
-        first = str(error).strip().splitlines()[0]
+        first = " ".join(str(error).split())
         raise IntegrityError(f"{where} does not fit the schema of {name}: {first[:300]}") from error

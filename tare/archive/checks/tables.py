@@ -66,7 +66,8 @@ def tables(tree: Tree, notes: Notes) -> None:
         known = {f"{name}.csv" for name in (*made, *model.COUNTED, *JUDGED)} | {"metrics.parquet", DECISIONS_JSON}
         for path in sorted(one for one in folder.iterdir() if one.is_file() and not one.name.startswith(".")):
             if path.name not in known:
-                (notes.fail if tree.is_archive else notes.leave)(tree.name(path), "is no table that records give")
+                note = partial(_note_difference, tree, notes) if tree.is_archive else notes.leave
+                note(tree.name(path), "is no table that records give")
         for path in sorted(measured.results.glob("environments/*")):
             own = _tried(tree, notes, measured, partial(of_environment, measured, path.name))
             for name in OWN if own is not None else ():
@@ -326,7 +327,7 @@ def _compare(
             # Both as they are read back: what a file does not keep is no difference.
             there, ours = model.read(name, path), model.read(name, again)
         except TareError as error:
-            notes.fail(where, tree.plain(error))
+            _note_difference(tree, notes, where, tree.plain(error))
             return
     wrong, largest = differences(there, ours) if kept is None else differences(kept(there), kept(ours))
     if wrong is None:
