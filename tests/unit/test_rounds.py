@@ -8,7 +8,7 @@ import math
 import os
 import random
 import statistics
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import fakes
@@ -319,20 +319,27 @@ def test_servers_are_those_around_a_launch_that_are_not_in_it(monkeypatch):
     assert launches.servers_of("tare-1", 9, 42) == [50, 60, 70]
 
 
+@dataclass(frozen=True)
+class Ended:
+    """What has ended, as far as it is asked for here."""
+
+    ended_ns: int
+
+
 @pytest.mark.parametrize(("ends", "renewed", "timeout_s"), [(True, 1, 1.0), (False, 3, 0.0)])
 @pytest.mark.parametrize("job", [True, False])
 def test_a_runtimes_end_is_awaited_for_a_while(monkeypatch, ends, renewed, timeout_s, job):
     clock, seen = iter([0.0, *([0.0] if ends else [20.0, 40.0, launches.END_S, launches.END_S])]), []
-    monkeypatch.setattr(launches, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(launches, "time", SimpleNamespace(monotonic=lambda: next(clock), monotonic_ns=lambda: 3))
     monkeypatch.setattr(launches, "RENEW_S", 0.0)
     monkeypatch.setattr(launches, "_left_running", lambda holder: 2)
-    one, done = held_one(ends="finished")
+    one, done = held_one(ends=Ended(ended_ns=5))
     one.job = job_of(done) if job else None
     never, ended = os.pipe(), os.pipe()
     os.write(ended[1], b"x")
     one.talk.descriptors = (-1, (ended if ends else never)[0])
     launches._await_end(one, lambda: seen.append(1))
-    assert len(seen) == renewed and one.finished == "finished" and (one.left == 2) is job
+    assert len(seen) == renewed and one.finished.ended_ns == (3 if ends else 5) and (one.left == 2) is job
     assert done == [("ended", timeout_s), *(["holder killed"] if job else [])]
     for handle in (*never, *ended):
         os.close(handle)

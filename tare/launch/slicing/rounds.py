@@ -13,7 +13,7 @@ import random
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -223,10 +223,11 @@ def _await_end(one: _Held, renew: Callable[[], None]) -> None:
     ends = one.talk.descriptors[1]
     while not select.select([ends], [], [], RENEW_S)[0] and time.monotonic() < deadline:
         renew()
-    timeout_s = 0.0 if time.monotonic() >= deadline else 1.0
-    if one.job is not None:  # the end of the talk kills what is left
+    timeout_s, seen_ns = 0.0 if time.monotonic() >= deadline else 1.0, time.monotonic_ns()
+    if one.job is not None:  # the end of the talk kills what is left, and that is waited for after the launch
         one.left = _left_running(one.job.holder)
-    one.finished = one.talk.end(timeout_s=timeout_s)
+    finished = one.talk.end(timeout_s=timeout_s)
+    one.finished = replace(finished, ended_ns=min(seen_ns, finished.ended_ns)) if timeout_s else finished
     if one.job is not None:
         one.job.holder.kill()
     renew()
