@@ -106,6 +106,7 @@ with tempfile.TemporaryFile(dir="/tmp", buffering=0) as handle:
     # Files of its own data that are opened and read over and over.
     "data": """
 names = ["/data/" + name for name in os.listdir("/data")]
+assert len(names) == 2000
 for _ in range(STEPS):
     for name in names:
         with open(name, "rb", buffering=0) as handle: handle.read()
@@ -340,8 +341,8 @@ PLANTED: Mapping[str, Planted] = {
     "data through FUSE": Planted(
         cause="file system",
         job="data",
-        reference="plain=docker={image}",
-        environment="mounted=docker={image}",
+        reference="plain=apptainer={unpacked}",
+        environment="mounted=apptainer={unpacked}",
         prepare=_mounted,
         restore=_unmounted,
         data=("plain", "mounted"),

@@ -22,6 +22,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -39,7 +40,9 @@ from tare.core.progress import say
 
 DEFAULT_SOCKET = Path("/var/run/docker.sock")
 START_S = 60.0
+PEER = struct.Struct("3i")  # of a socket's other end: process, user, group
 PING_S = 2.0
+PEER = struct.Struct("3i")  # what a socket says of its other end: process, user, group
 LINGER_S = 20.0
 STOP_S = 20
 LOOK_S = 0.2
@@ -84,6 +87,24 @@ def answers(path: Path) -> bool:
             connection.connect(str(path))
             connection.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
             return b" 200 " in connection.recv(256).split(b"\r\n", 1)[0]
+    except OSError:
+        return False
+
+
+def hides(path: Path) -> bool:
+    """Whether the daemon in use has something else at a path, as where it was mounted after a private daemon began.
+
+    False where this can't be known: a daemon elsewhere, or a process of another user.
+    """
+    place = endpoint_variables().get("DOCKER_HOST", f"unix://{DEFAULT_SOCKET}")
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(PING_S)
+            connection.connect(place.removeprefix("unix://"))
+            told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
+        pid, _, _ = PEER.unpack(told)
+        ours, theirs = path.stat(), Path(f"/proc/{pid}/root").joinpath(*path.absolute().parts[1:])
+        return not theirs.exists() or not os.path.samestat(ours, theirs.stat())
     except OSError:
         return False
 

@@ -15,6 +15,7 @@ from tare.launch.run import Order
 from tare.launch.slicing.rounds import Way, run_launches
 from tare.machine import caller
 from tare.model.choices import Choice
+from tare.runtimes.daemon import LINGER_S
 from tare.weigh.causes import Side
 from tare.weigh.facts import PythonFacts, Surroundings, surroundings
 from tare.weigh.job import ProbeProgram
@@ -97,6 +98,12 @@ def open_place(
     adapter = runtime_of(choice, request.shell)
     adapter.network = network
     stack.enter_context(adapter.session())
+    for path in (request.workdir, *(bind.source for bind in (*request.binds, *choice.shown))):
+        if adapter.hides(path):
+            raise UnavailableError(
+                f"{choice.text}: its daemon does not see what is at {path}, mounted after the daemon began",
+                f"try again {LINGER_S:.0f} s after the last command that uses the daemon",
+            )
     image_folder().mkdir(parents=True, exist_ok=True)
     image = adapter.find(image_folder())
     site = Site(environment=adapter, reference=image.reference, isolates_network=not request.network)

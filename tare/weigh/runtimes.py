@@ -25,6 +25,7 @@ from tare.machine.caller import EVERY
 from tare.model.choices import Choice, image_kind, option_values
 from tare.model.environment import Bind, Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import environment
+from tare.runtimes import daemon
 
 CALL_S, PULL_S = 30.0, 3600.0
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -70,6 +71,10 @@ class Plain(Environment):
             UserError: there is no such image or folder.
             UnavailableError: the runtime is missing, or can't get it.
         """
+
+    def hides(self, path: Path) -> bool:
+        """Whether a launch is shown something else than what this machine has at a path."""
+        return False
 
     def probe(self) -> Probe:
         """Not asked for: the first launch of the job shows it."""
@@ -146,6 +151,10 @@ class Containers(Plain):
             return
         with self.inner.session():
             yield
+
+    def hides(self, path: Path) -> bool:
+        """As Docker's daemon does with what was mounted after it began in mounts of its own."""
+        return self.inner is not None and daemon.hides(path)
 
     def environment_variables(self) -> dict[str, str]:
         """With where Docker's daemon listens."""

@@ -140,3 +140,32 @@ def test_the_daemon_touches_no_bridge_no_rules_and_no_settings(places):
     assert {"--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"} <= set(argv)
     assert argv[argv.index("--data-root") + 1] == str(places.data)
     assert argv[argv.index("--host") + 1] == f"unix://{places.socket}"
+
+
+LISTENER = """
+import socket, sys
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+listening.listen()
+print("in", flush=True)
+input()
+"""
+
+
+def test_what_was_mounted_out_of_a_daemons_sight_is_hidden_from_it(tmp_path, monkeypatch):
+    (tmp_path / "mounted").mkdir()
+    (tmp_path / "plain").mkdir()
+    script = 'mount -t tmpfs none "$1" && exec "$2" -c "$3" "$4"'
+    words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
+    words += [str(tmp_path / "mounted"), sys.executable, LISTENER, str(tmp_path / "socket")]
+    listener = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert listener.stdout.readline() == "in\n"
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'socket'}")
+        assert daemon.hides(tmp_path / "mounted")
+        assert not daemon.hides(tmp_path / "plain")
+        assert not daemon.hides(tmp_path / "missing")
+    finally:
+        listener.communicate("leave\n", timeout=20)
+    monkeypatch.setenv("DOCKER_HOST", "tcp://192.0.2.1:2375")
+    assert not daemon.hides(tmp_path / "mounted"), "a daemon elsewhere is not asked"

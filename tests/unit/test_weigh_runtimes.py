@@ -12,7 +12,7 @@ from tare.core.errors import UnavailableError
 from tare.core.process import Finished
 from tare.model.choices import read_choice
 from tare.model.environment import Bind
-from tare.weigh import changes
+from tare.weigh import changes, places
 from tare.weigh.job import COPY, JobProgram
 from tare.weigh.runtimes import Apptainer, Containers, Image
 
@@ -177,3 +177,15 @@ def test_an_image_that_was_unpacked_goes_with_folders_that_nobody_may_write(job_
         folder = changes.unpacked(read_choice(f"apptainer={sif}"), stack)
         assert (folder / "etc/sealed/file").exists()
     assert not folder.exists() and mine.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_folder_that_a_daemon_does_not_see_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    hidden = (tmp_path / "data").__eq__
+    adapter = SimpleNamespace(network=None, session=contextlib.nullcontext, hides=hidden)
+    monkeypatch.setattr(places, "runtime_of", lambda choice, shell: adapter)
+    shown = SimpleNamespace(shown=[Bind(source=tmp_path / "data", target=tmp_path / "in")], text="docker=a")
+    request = SimpleNamespace(workdir=tmp_path, binds=(), shell={})
+    with contextlib.ExitStack() as stack, pytest.raises(UnavailableError) as refused:
+        places.open_place(request, tmp_path, shown, None, stack)
+    assert str(tmp_path / "data") in refused.value.reason
