@@ -69,8 +69,10 @@ MOST_CUTS = 2000  # of a unit's row, which is long: at each byte of its ends, an
 MOST_KEPT = 10  # folders of trials that had problems
 # Parts of the chain whose end Tare sees and records as a failed launch.
 RECORDED = ("client", "daemon", "worker")
-# Of a record, beside what is timed: what says where it was made, and from where.
-OF_ITS_RUN = frozenset({"at", "seconds", "cached", "argv", "source", "folder", "canonical"})
+# Of a record, beside what is timed: what says where it was made, and from where, and blocks that a disk allocated.
+OF_ITS_RUN = frozenset(
+    {"at", "seconds", "cached", "argv", "source", "folder", "canonical", "disk_bytes", "shared_bytes"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
