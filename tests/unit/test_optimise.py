@@ -382,6 +382,29 @@ def test_what_starts_cost_is_read_from_launches():
     )
 
 
+@pytest.mark.parametrize("fails_at", [None, 0, 3, targets.STARTS])
+def test_starts_are_those_after_the_first_and_one_that_fails_ends_them(monkeypatch, fails_at):
+    generator, made = random.Random(1), []
+
+    def launched(site, spec, conditions):
+        record = parse(LaunchRecord, launch_record("docker", generator), "launch")
+        failed = {"status": "failed", "reason": "it broke", "inside": None}
+        made.append(record.replace(**failed) if len(made) == fails_at else record)
+        assert (site, spec.mode, spec.workload) == (place, "start", "mnist_cnn")
+        assert conditions.page_cache == "as_found"
+        return made[-1]
+
+    place = SimpleNamespace(environment=SimpleNamespace(name="docker"))
+    monkeypatch.setattr(targets, "launch", launched)
+    study = load_checked("config/smoke.yaml").replace(device="cpu")
+    found = targets._starts(study, place, "mnist_cnn")
+    if fails_at is None:
+        assert len(made) == targets.STARTS + 1 and found.reason is None
+        assert found.costs == costs_of(made[1:], "docker", study.stack, TORCH, targets.MEASURED)
+    else:
+        assert (len(made), found) == (fails_at + 1, StartsPart(costs=None, reason="it broke"))
+
+
 def test_a_target_that_was_interrupted_goes_on_and_parts_of_another_study_are_not_taken(tmp_path, monkeypatch):
     made, breaks = [], [True]
 

@@ -61,6 +61,8 @@ def test_missing_steps_and_launches_are_left_out():
     assert math.isnan(found[3])
     seconds = step_seconds(np.column_stack([logs, np.full(4, np.nan)]), [*NAMES, "none"])
     assert seconds == pytest.approx({HOST: 5.0, CONTROL: 5.0, "docker": 10.0})
+    with pytest.raises(ValueError, match="zip"):
+        step_seconds(logs, NAMES[:2])
     with pytest.raises(ValueError, match="shape"):
         step_effects(np.array([1.0, 2.0]))
     with pytest.raises(ValueError, match="no step"):
@@ -286,7 +288,7 @@ def test_a_whole_run_is_the_sum_of_its_terms():
     )
     assert found.host_s == pytest.approx({"start": 0.3, "body": 4.0, "exit": 0.1, "total": 4.4})
     assert found.estimate.mean == pytest.approx(math.log(4.83 / 4.4))
-    assert found.estimate.n == 6
+    assert found.seconds["total"].n == found.estimate.n == 6, "rounds, however often starts and exits were seen"
 
 
 def test_start_and_exit_are_compared_with_both_hosts():
@@ -347,6 +349,20 @@ def test_the_variance_of_a_whole_run_is_that_of_its_terms():
     assert found.seconds["start"].interval(0.05).width == pytest.approx(own.width)
     # A term that was seen once has no spread, and neither has what it is part of.
     assert whole_run(start, body, exit).estimate.spreads == ()
+
+
+@pytest.mark.parametrize("role", ["host", "control"])
+@pytest.mark.parametrize("term", ["start", "exit"])
+def test_a_host_that_varies_in_a_term_brings_half_of_it_to_the_whole_run(term, role):
+    """By hand: each of both hosts counts half, over a whole run of 5 s; all else is as long each time."""
+    still = dict.fromkeys(("env", "host", "control"), [0.5] * 5)
+    varied = [0.4, 0.6, 0.3, 0.7, 0.5]
+    terms = {"start": Once(**still), "exit": Once(**still), term: Once(**{**still, role: varied})}
+    body = Once(env=[4.0] * 5, host=[4.0] * 5, control=[4.0] * 5)
+    found = whole_run(terms["start"], body, terms["exit"])
+    wanted = t_interval([one / 2 / 5.0 for one in varied], 0.05).width / 2
+    assert found.estimate.half_width(0.05) == pytest.approx(wanted) and found.estimate.mean == pytest.approx(0.0)
+    assert found.seconds["total"].half_width(0.05) == pytest.approx(5.0 * wanted)
 
 
 def test_degrees_of_freedom_are_welchs():
