@@ -7,7 +7,6 @@ import os
 import shutil
 import stat
 import subprocess
-from dataclasses import replace
 
 import pytest
 
@@ -120,11 +119,10 @@ def make_module(folder, version="580.65.06"):
 
 def stub_places(folder, **options):
     """A whole stub driver below `folder`."""
-    places = Places(
+    return Places(
         devices=make_devices(folder / "dev"),
         proc=make_module(folder / "proc"),
         folders=(make_libraries(folder / "lib", **options),),
         late_folders=(),
         ldconfig=(),
     )
-    return replace(places, wsl=(folder / "dxg", folder / "wsl"))

@@ -74,15 +74,13 @@ def access(mode: str, driver: Driver, parent: Path | None = None) -> GpuAccess:
             raise
         folder = None
     found = GpuAccess(mode=mode, variables=variables(folder))
-    if mode == HOST_MODE:
+    if mode in (HOST_MODE, TOOLKIT):
         return found
-    if mode == TOOLKIT:
-        return replace(found, folders=driver.folders)
     problem = missing_devices(driver.devices)
     if problem:
         raise UnavailableError(f"this machine has {problem}", "nvidia-modprobe -u -c 0")
     devices = tuple(Device(source=path, target=_in_dev(path, driver.root)) for path in driver.devices)
-    return replace(found, devices=devices, folders=(*driver.folders, *([folder] if folder else [])))
+    return replace(found, devices=devices, folders=(folder,) if folder else ())
 
 
 def _in_dev(path: Path, root: Path) -> Path:

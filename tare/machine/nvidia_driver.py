@@ -26,10 +26,10 @@ LDCONFIG = ("/sbin/ldconfig", "-p")
 LDCONFIG_S = 10.0
 LIBCUDA = "libcuda.so.1"
 # What the driver API itself opens: the compiler of PTX and its back ends, the debugger's entry, management.
-# libnvidia-fatbinaryloader is of drivers before 450; libdxcore of Windows' Linux.
+# libnvidia-fatbinaryloader is of drivers before 450.
 LIBRARY = re.compile(
     r"(libcuda|libcudadebugger|libnvidia-(ml|ptxjitcompiler|nvvm|nvvm70|gpucomp|fatbinaryloader"
-    r"|pkcs11|pkcs11-openssl3)|libdxcore)\.so(\.\d+)*"
+    r"|pkcs11|pkcs11-openssl3))\.so(\.\d+)*"
 )
 DEVICE_FILES = (r"nvidia\d+", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", r"nvidia-caps/.+")
 ABI = {"x86_64": "x86-64", "aarch64": "AArch64"}
@@ -48,11 +48,10 @@ class Places:
     devices: Path = Path("/dev")  # the folder of device files
     proc: Path = Path("/proc/driver/nvidia")  # the folder of the kernel module
     folders: tuple[Path, ...] = ()  # of libraries, searched before what the loader's cache lists
-    # Searched after it: where some images and Windows' Linux put the driver.
-    late_folders: tuple[Path, ...] = (Path("/usr/local/nvidia/lib64"), Path("/usr/lib/wsl/lib"))
+    late_folders: tuple[Path, ...] = (
+        Path("/usr/local/nvidia/lib64"),
+    )  # after it: where some images have the driver
     ldconfig: tuple[str, ...] = LDCONFIG  # the command that lists the loader's cache; empty for none
-    # What Windows' Linux has in place of all device files, and the folder that its libraries lead into.
-    wsl: tuple[Path, Path] = (Path("/dev/dxg"), Path("/usr/lib/wsl"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +71,6 @@ class Driver:
     root: Path  # the folder that `devices` lie in; the same files belong in a container's /dev
     devices: tuple[Path, ...]  # the device files
     libraries: tuple[Library, ...]  # those of LIBRARY that were found, each name once
-    folders: tuple[Path, ...] = ()  # that the libraries need beside them, shown at the same path (Windows' Linux)
 
     def record(self) -> dict[str, Any]:
         """For JSON: what a campaign keeps of the driver that it used."""
@@ -100,18 +98,15 @@ def module_version(places: Places) -> str | None:
 
 
 def device_files(places: Places) -> tuple[Path, ...]:
-    """The driver's device files, in order of their names; those of Windows' Linux where that is what there is."""
+    """The driver's device files, in order of their names."""
     pattern = re.compile("|".join(DEVICE_FILES))
     listed = [*places.devices.glob("nvidia*"), *places.devices.glob("nvidia-caps/*")]
-    found = [path for path in listed if pattern.fullmatch(str(path.relative_to(places.devices)))]
-    return tuple(sorted(found)) or tuple(path for path in places.wsl[:1] if path.exists())
+    return tuple(sorted(path for path in listed if pattern.fullmatch(str(path.relative_to(places.devices)))))
 
 
 def missing_devices(devices: tuple[Path, ...]) -> str | None:
     """What a program would miss among device files; None where they are enough."""
     names = {path.name for path in devices}
-    if "dxg" in names:
-        return None
     if not any(re.fullmatch(r"nvidia\d+", name) for name in names):
         return "no device file /dev/nvidia0"
     lacking = [name for name in ("nvidiactl", "nvidia-uvm") if name not in names]
@@ -145,12 +140,8 @@ def find_libraries(places: Places) -> tuple[Library, ...]:
             chosen.setdefault(path.name, path.resolve())
     # A bare `.so` is for linking, and a full version is what a link leads to: neither is asked for where a link is.
     targets = {path.name for name, path in chosen.items() if name != path.name}
-    names = [name for name in chosen if not name.endswith(".so") or name == "libdxcore.so"]
-    return tuple(
-        Library(name=name, path=chosen[name], sha256=sha256_file(chosen[name]))
-        for name in sorted(names)
-        if name not in targets
-    )
+    names = sorted(name for name in chosen if not name.endswith(".so") and name not in targets)
+    return tuple(Library(name=name, path=chosen[name], sha256=sha256_file(chosen[name])) for name in names)
 
 
 def find_driver(places: Places | None = None) -> Driver:
@@ -159,7 +150,6 @@ def find_driver(places: Places | None = None) -> Driver:
     devices, libraries = device_files(places), find_libraries(places)
     if module_version(places) is None and not devices:
         raise UnavailableError("no NVIDIA driver: its kernel module is not loaded and there are no device files")
-    wsl = any(path == places.wsl[0] for path in devices)
     # As installers name libcuda's file: libcuda.so.580.65.06.
     named = (re.fullmatch(r"libcuda\.so\.(\d+\.\d+(?:\.\d+)?)", library.path.name) for library in libraries)
     return Driver(
@@ -167,7 +157,6 @@ def find_driver(places: Places | None = None) -> Driver:
         root=places.devices,
         devices=devices,
         libraries=libraries,
-        folders=(places.wsl[1],) if wsl else (),
     )
 
 
@@ -189,8 +178,7 @@ def stage_libraries(driver: Driver, parent: Path | None = None) -> Path:
     """
     if LIBCUDA not in {library.name for library in driver.libraries}:
         raise UnavailableError(
-            f"the driver's {LIBCUDA} is not on this machine: not in the loader's cache, /usr/local/nvidia/lib64 or "
-            "/usr/lib/wsl/lib"
+            f"the driver's {LIBCUDA} is not on this machine: not in the loader's cache or /usr/local/nvidia/lib64"
         )
     hashes = {library.name: library.sha256 for library in driver.libraries}
 

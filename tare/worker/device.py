@@ -82,7 +82,7 @@ def device_files(folder: str) -> List[str]:
     """Names of NVIDIA's device files in a folder, and of those in a folder of theirs."""
     found: List[str] = []
     for name in sorted(entries(folder)):
-        if not name.startswith("nvidia") and name != "dxg":
+        if not name.startswith("nvidia"):
             continue
         path = os.path.join(folder, name)
         if os.path.isdir(path):

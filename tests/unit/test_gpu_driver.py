@@ -28,9 +28,7 @@ from tare.model.records.images import Package
 from tare.model.studies.stacks import stack_names
 
 NOWHERE = Path("/nowhere")
-PLACES = nvidia_driver.Places(
-    devices=NOWHERE, proc=NOWHERE, folders=(), late_folders=(), ldconfig=(), wsl=(NOWHERE, NOWHERE)
-)
+PLACES = nvidia_driver.Places(devices=NOWHERE, proc=NOWHERE, folders=(), late_folders=(), ldconfig=())
 LOOK = "import json, sys; from tare.worker import device; from tare.worker.marks import Marks; "
 LOOK += "print(json.dumps(device.look({'devices': sys.argv[1]}, Marks(0, None))[1]))"
 
@@ -81,7 +79,6 @@ def test_device_files_are_the_drivers_and_no_others(tmp_path):
     ("names", "missing"),
     [
         (("nvidia0", "nvidiactl", "nvidia-uvm"), None),
-        (("dxg",), None),
         ((), "no device file /dev/nvidia0"),
         (("nvidiactl", "nvidia-uvm"), "no device file /dev/nvidia0"),
         (("nvidia1", "nvidiactl"), "no device file /dev/nvidia-uvm"),
@@ -125,16 +122,6 @@ def test_the_loaders_cache_is_read_for_this_architecture_alone(tmp_path, monkeyp
 def test_a_machine_without_a_driver_says_so():
     with pytest.raises(UnavailableError, match="no NVIDIA driver: its kernel module is not loaded"):
         nvidia_driver.find_driver(PLACES)
-
-
-def test_windows_linux_has_one_device_and_a_folder(tmp_path):
-    late = plain_files(tmp_path / "wsl/lib", "libcuda.so.1", "libdxcore.so")
-    (tmp_path / "dxg").write_text("")
-    found = nvidia_driver.find_driver(
-        replace(PLACES, wsl=(tmp_path / "dxg", tmp_path / "wsl"), late_folders=(late,))
-    )
-    assert found.devices == (tmp_path / "dxg",) and found.folders == (tmp_path / "wsl",)
-    assert {library.name for library in found.libraries} == {"libcuda.so.1", "libdxcore.so"}
 
 
 def test_device_files_that_the_first_start_makes_are_seen(tmp_path, monkeypatch):
