@@ -35,7 +35,7 @@ from tare.runtimes.programs import find_apptainer, may_install, origin, relocate
 BUILD_S = 600.0
 COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "3")
 GUIDE = "https://apptainer.org/docs/admin/main/installation.html"
-AS_ROOT = f"python -m tare runtimes install, or where that finds none {GUIDE}"
+AS_ROOT = f"tare runtimes install; if that finds no Apptainer, follow {GUIDE}"
 REMEDY = AS_ROOT if os.getuid() == 0 else f"ask an administrator for Apptainer: {GUIDE}"
 ELSEWHERE = "point TARE_CACHE at a folder whose path has no blank, and run `make setup`"
 # /tmp is a scratch folder and /dev/shm the host's; nothing else of the host is seen but the launch's binds.

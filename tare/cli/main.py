@@ -11,7 +11,7 @@ from tare import __version__
 from tare.core.arguments import Parser, status_of
 
 GROUPS = (
-    "machine", "images", "runs", "image_costs", "plan", "analysis", "read_log", "report", "reference", "weigh",
+    "weigh", "machine", "images", "runs", "image_costs", "plan", "analysis", "read_log", "report", "reference",
     "archive", "verify", "rerun", "optimise",
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tare.weigh.request import Request
 
-EXAMPLE = "tare weigh --env host --env docker=python:3.12-slim -- python train.py --epochs 1"
+EXAMPLE = "tare weigh --env host --env docker=python:3.12-slim -- python3 train.py --epochs 1"
 FAILED_GATE = 1
 NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"  # of a folder
 

@@ -17,6 +17,7 @@ INTERRUPTED = 130
 # Names of variables whose values are nobody's business: no job gets them unasked, and no record has them.
 SECRETS = ("*TOKEN", "*SECRET*", "*PASSWORD*", "*API_KEY*", "*CREDENTIAL*")
 _SECRET = re.compile(r"\b(\w*(?:TOKEN|(?:SECRET|PASSWORD|API_KEY|CREDENTIAL)\w*))=[^\s'\"]+")
+_CHOICE = re.compile(r"(?P<start>.*invalid choice: '(?P<word>.*?)') \(choose from (?P<known>.*)\)")
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,6 +25,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with the status of a user's mistake."""
+        if found := _CHOICE.fullmatch(message):  # of many words only the nearest is shown
+            import difflib  # only for mistakes
+
+            near = difflib.get_close_matches(found["word"], re.split(r"[', ]+", found["known"]), n=1)
+            message = f"{found['start']}: did you mean {near[0]!r}?" if near else message
         self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` tells more\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:

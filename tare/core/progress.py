@@ -70,13 +70,15 @@ class Counter:
         self.done = self._first = done
         self._started = time.monotonic()
 
-    def advance(self, note: str = "", of: str = "") -> None:
-        """Count one and print the line; `of`: what has so many in all; `note` ends the line."""
+    def advance(self, note: str = "", undecided: bool = False) -> None:
+        """Count one and print the line; `undecided`: more may follow these; `note` ends the line."""
         self.done += 1
         gone_s = time.monotonic() - self._started
-        line = f"{self.what} {self.done} of {self.total}{of}"
+        total = f"the first {self.total}" if undecided else f"{self.total}"
+        line = f"{self.what} {self.done} of {total}"
         if self.done >= self.total:
             line += f" after {duration(gone_s)}"
         elif gone_s >= TELLING_S:
             line += f", {time_left(gone_s / (self.done - self._first) * (self.total - self.done))}"
+            line += " for these" if undecided else ""
         say(f"{line}; {note}" if note else line)

@@ -278,10 +278,10 @@ def _progress(one: _Running) -> None:
     """Print what became of a unit."""
     unit, plan = one.done[-1], one.plan
     if unit.voided:
-        say(f"{one.design.what}: this unit does not count and is repeated: {unit.voided}")
+        say(f"{one.design.what} {one.counter.done + 1} does not count and is repeated: {unit.voided}")
         return
     undecided = one.decision is None and plan.sampling.units is None
-    one.counter.advance(failures_note(unit), of=" of the pilot" if undecided else "")
+    one.counter.advance(failures_note(unit), undecided)
 
 
 def machine_change(before: Machine) -> str | None:

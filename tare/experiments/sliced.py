@@ -410,7 +410,7 @@ def rehearses(done: Sequence[Unit], calibration: Unit) -> str | None:
     if len(used) < len(hosts) or abs(math.log(used[0] / used[1])) <= MOST_APART:
         return None
     apart = math.expm1(abs(math.log(used[0] / used[1])))
-    return f"the two runs on the host differed by {apart:.0%}, so this round only calibrates the slices"
+    return f"the two runs of the reference differed by {apart:.0%}, so this round only calibrates the slices"
 
 
 def _sliced_before(done: Sequence[Unit]) -> list[Unit]:

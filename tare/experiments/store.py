@@ -96,7 +96,11 @@ class CampaignStore:
                 return None
             there = "is sealed" if done else f"has another plan ({plan_difference(old, self.plan)})"
         if there is not None:
-            say(f"the campaign in {self.folder} {there}; it is kept as {self.supersede()}")
+            kept = self.supersede()
+            if self.plan.kind == "weigh":  # each is another measurement
+                say(f"an earlier measurement is kept as {self.folder / kept}")
+            else:
+                say(f"the campaign in {self.folder} {there}; it is kept as {kept}")
         self._begin()
         return None
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UnavailableError
+from tare.core.files import project_root
+from tare.machine import nvidia_driver
 
 INTERVAL_S = 0.1  # drivers refresh utilisation every 1/6 s to 1 s: sampling faster repeats values
 COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
@@ -36,7 +38,10 @@ def session() -> Iterator[Any]:
     try:
         import pynvml
     except ImportError as error:
-        raise UnavailableError(f"the package nvidia-ml-py is not installed ({error})", "make setup") from error
+        if not nvidia_driver.device_files(nvidia_driver.places_here()):
+            raise UnavailableError("no NVIDIA driver: there are no device files") from None
+        remedy = "make setup" if (project_root() / "Makefile").is_file() else "pipx inject tare nvidia-ml-py"
+        raise UnavailableError(f"the package nvidia-ml-py is not installed ({error})", remedy) from error
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

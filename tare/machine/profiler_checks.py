@@ -196,7 +196,7 @@ def gpu_devices() -> list[Check]:
     try:
         devices = gpus()
     except UnavailableError as error:
-        return [lacking("NVIDIA GPU", error.reason)]
+        return [lacking("NVIDIA GPU", error.reason, error.remedy)]
     return [
         Check(name=f"GPU {number}", available=True, version=f"driver {gpu['driver']}", details=gpu)
         for number, gpu in enumerate(devices)

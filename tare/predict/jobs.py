@@ -183,7 +183,7 @@ def build_script(plan: Plan, stack: Stack) -> str:
         "docker": [f"docker build --tag {IMAGE} ."],
         "podman": [f"podman build --tag {IMAGE} ."],
         "apptainer": [f"apptainer build --force job.sif {DEFINITION}"],
-        "charliecloud": [f"ch-image build --tag {IMAGE} .", f"ch-convert {IMAGE} image"],
+        "charliecloud": [f"ch-image build --tag {IMAGE} .", f"ch-convert -o dir {IMAGE} image"],
         "pyxis": [f"docker build --tag {IMAGE} .", f"enroot import --output job.sqsh dockerd://{IMAGE}"],
         "slurm_oci": [
             f"podman build --tag {IMAGE} .",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,6 +46,8 @@ UNREACHED = re.compile(
 NO_NETWORK = " (the job has no network: --network on gives it this machine's)"
 UNSEEN = re.compile(r"/dev/tty|[Nn]ot a (?:tty|terminal)|EOF when reading a line|Inappropriate ioctl")
 NO_TERMINAL = " (the job has no terminal and an empty standard input: give it what it asks for in its command)"
+NO_PYTHON = re.compile(r"\bpython: not found")
+PYTHON3 = " (this machine calls it python3)"
 LEFT_RUNNING = (
     "The job leaves processes running when its first one ends. They are ended then, and what they would do is not "
     "measured: start it so that it waits for them."
@@ -137,7 +140,7 @@ class Rounds:
         page_cache = self.request.conditions.page_cache
         return self.places[self.launches[HOST]].alone or sliced.refusal(SINGLE, device, page_cache)
 
-    def design(self, plan: Plan, what: str = "weigh") -> Design:
+    def design(self, plan: Plan, what: str = "round") -> Design:
         """What runs them as a campaign of this plan; `what` names it in progress lines."""
         return Design(
             plan=plan,
@@ -148,9 +151,9 @@ class Rounds:
             shares=lambda done: len(sliced.groups(plan, done)),
         )
 
-    def run(self, budget_s: float) -> list[Unit]:
-        """Its rounds that count."""
-        run_campaign(self.folder, self.design(self.plan(budget_s)))
+    def run(self, budget_s: float, what: str = "round") -> list[Unit]:
+        """Its rounds that count; `what` names one in progress lines."""
+        run_campaign(self.folder, self.design(self.plan(budget_s), what))
         return counted(read_sealed(self.folder / SEALED).units)
 
     def _unit(self, plan: Plan, number: int, done: Sequence[Unit]) -> Row:
@@ -194,6 +197,8 @@ def try_the_job(request: Request, rounds: Rounds) -> None:
     if not record.ok:
         hint = "" if request.network or not UNREACHED.search(str(record.reason)) else NO_NETWORK
         hint += NO_TERMINAL if UNSEEN.search(str(record.reason)) else ""
+        on_host = request.reference.runtime == "host" and shutil.which("python3") is not None
+        hint += PYTHON3 if on_host and NO_PYTHON.search(str(record.reason)) else ""
         raise UnavailableError(f"the job fails in {name}, the reference: {record.reason}{hint}")
     if nvidia_driver.device_files(nvidia_driver.places_here()):
         python = rounds.python_of(name)

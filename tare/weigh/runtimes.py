@@ -316,7 +316,8 @@ class Charliecloud(Plain):
         """
         path = Path(str(self.choice.image)).expanduser().absolute()
         if not (path / "bin").exists() or not (path / "usr").is_dir():
-            raise UserError(f"{self.choice.text}: {path} is not an unpacked image: make one with ch-convert")
+            made = f"ch-convert -o dir IMAGE {path}"
+            raise UserError(f"{self.choice.text}: {path} is not an unpacked image: make one by `{made}`")
         return Image(reference=str(path))
 
     def command(self, launch: Launch) -> list[str]:

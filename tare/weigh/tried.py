@@ -109,7 +109,7 @@ def try_changes(
         rounds = Rounds(found.request, results, "causes", places)
         rounds.uses_gpu = found.rounds.uses_gpu
         try:
-            units = rounds.run(left_s)
+            units = rounds.run(left_s, "round for causes" if opened else "round for the cost of the hook")
         except TareError as error:  # what was found before stays
             for key, change, _ in opened:
                 tried.setdefault(key, []).append(f"{change.name} can't be tried: {reason_of(error)}")

@@ -267,6 +267,13 @@ def test_a_sealed_campaign_is_set_aside_and_never_extended(tmp_path):
     assert len(read_sealed(tmp_path / SEALED).units) == 4
 
 
+def test_another_weighing_of_the_same_name_is_no_mistake(tmp_path, capsys):
+    run(tmp_path, kind="weigh")
+    run(tmp_path, kind="weigh")
+    said = capsys.readouterr().out
+    assert f"an earlier measurement is kept as {tmp_path / 'superseded-1'}" in said and "sealed" not in said
+
+
 def started_by_snakemake(folder, monkeypatch, start, *, code="this code"):
     """As a job of a workflow finds things: its output is gone, what the workflow says is in the environment."""
     for name, value in {WORKFLOW: start, attempts.CODE: code}.items():
@@ -626,9 +633,9 @@ def test_a_campaign_prints_its_own_units_and_about_how_long_the_others_take(tmp_
     ]
     run(tmp_path / "decided", sampling=TO_THE_PILOT)
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == "test 1 of 5 of the pilot, about 20 s left"
-    assert lines[4] == "test 5 of 5 of the pilot after 25 s"
-    assert len(lines) > 5 and "pilot" not in "".join(lines[5:])
+    assert lines[0] == "test 1 of the first 5, about 20 s left for these"
+    assert lines[4] == "test 5 of the first 5 after 25 s"
+    assert len(lines) > 5 and "first" not in "".join(lines[5:])
 
 
 def test_the_seal_is_of_the_rows_as_they_stand(tmp_path):
@@ -726,7 +733,7 @@ def test_a_campaign_in_turns_has_units_for_each_of_them(tmp_path, capsys):
     )
     summary = run_campaign(tmp_path, design)
     assert summary.units == summary.decision.units == 8 and summary.decision.pilot == 8
-    assert "test 1 of 9 of the pilot" in capsys.readouterr().out
+    assert "test 1 of the first 9" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("way", ["hopeless", "a unit that can't be"])
@@ -793,7 +800,7 @@ def test_what_is_carried_on_and_what_is_void_is_said(tmp_path, capsys):
     run(tmp_path, lambda number, done: {**unit(number), "voided": "it hung" if number == 2 else None})
     said = capsys.readouterr().out
     assert "continues; units measured before: 2" in said
-    assert said.count("this unit does not count and is repeated: it hung") == 1
+    assert said.count("test 3 does not count and is repeated: it hung") == 1
 
 
 # --- its folder

@@ -41,7 +41,8 @@ def test_help_loads_nothing_heavy_and_comes_at_once():
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("frobnicate", "tare: argument COMMAND: invalid choice: 'frobnicate'"),
+        ("frobnicate", "tare: argument COMMAND: invalid choice: 'frobnicate' (choose from "),
+        ("wiegh", "tare: argument COMMAND: invalid choice: 'wiegh': did you mean 'weigh'?; `tare --help`"),
         ("rounds", "tare rounds: the following arguments are required: --workload, --environments, --out"),
         ("plan --half-width 5", "tare plan: argument --half-width: 5 is not between 0 and 1; half a per cent is"),
         ("plan --half-width half", "tare plan: argument --half-width: half is not between 0 and 1"),

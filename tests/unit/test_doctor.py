@@ -16,7 +16,7 @@ from tare.core.progress import say
 from tare.images import interpreter, pull
 from tare.images.interpreter import Interpreter
 from tare.machine import facts as machine
-from tare.machine import gpu_checks, profiler_checks
+from tare.machine import gpu_checks, nvml, profiler_checks
 from tare.model.environment import Environment, Probe
 
 
@@ -334,3 +334,21 @@ def test_what_is_said_on_the_way_is_no_part_of_the_json(monkeypatch, capsys):
     assert main(["doctor", "--json"]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out) == REPORT and "trial image" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("devices", "made", "says"),
+    [
+        ((), "Makefile", ("no NVIDIA driver: there are no device files", None)),
+        (("nvidia0",), "Makefile", ("the package nvidia-ml-py is not installed", "make setup")),
+        (("nvidia0",), "setup.py", ("the package nvidia-ml-py is not installed", "pipx inject tare nvidia-ml-py")),
+    ],
+)
+def test_the_package_for_a_gpu_is_asked_for_where_there_is_one(tmp_path, monkeypatch, devices, made, says):
+    (tmp_path / made).touch()
+    monkeypatch.setattr(nvml, "project_root", lambda: tmp_path)
+    monkeypatch.setattr(nvml.nvidia_driver, "device_files", lambda places: devices)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(UnavailableError) as refused, nvml.session():
+        pass
+    assert refused.value.reason.startswith(says[0]) and refused.value.remedy == says[1]

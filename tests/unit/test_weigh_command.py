@@ -119,6 +119,12 @@ def test_a_job_that_asks_for_a_terminal_is_told_that_there_is_none(said, command
     assert line.endswith(NO_TERMINAL)
 
 
+def test_a_host_without_a_program_python_is_told_its_other_name(said):
+    missing = ["sh", "-c", "echo sh: 1: exec: python: not found; exit 127"]
+    assert said("--env", "host", command=missing)[1].endswith("(this machine calls it python3)")
+    assert said("--env", "host", command=["no-such-command"])[1].endswith("not found")
+
+
 def test_bytes_that_are_no_text_are_told_as_text(said):
     _, line = said("--env", "host", command=["sh", "-c", BINARY])
     assert line.isprintable() and line.endswith("no data")

@@ -162,7 +162,8 @@ def trying(monkeypatch, tmp_path):
             def __init__(self, request, results, name, places):
                 made.append(places)
 
-            def run(self, left_s):
+            def run(self, left_s, what):
+                trying.what = what
                 if ended is not None:
                     raise ended
                 return list(units)
@@ -192,7 +193,7 @@ def trying(monkeypatch, tmp_path):
 def test_a_change_is_tried_in_the_rounds_of_its_environment(trying):
     """Without its quota it could be sliced, and would then never run beside what it is compared with."""
     (one,), (places,) = trying()
-    assert isinstance(one, Tried) and one.failure is None
+    assert isinstance(one, Tried) and one.failure is None and trying.what == "round for causes"
     assert {name: place.alone for name, place in places.items()} == {
         "host": None,
         "slow": QUOTA_REASON,
@@ -251,6 +252,7 @@ def test_the_hook_is_held_against_launches_without_it(trying, monkeypatch):
     }
     assert trying.hook.mean == pytest.approx(math.log(1.01), abs=1e-4)
     assert trying.hook.low < trying.hook.mean < trying.hook.high
+    assert trying.what == "round for the cost of the hook"
 
 
 @pytest.mark.parametrize(("hook_ran", "left_s"), [(False, 1e6), (True, 1.0)])
