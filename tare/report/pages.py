@@ -47,7 +47,6 @@ NOTEBOOKS = {
     "profile": "What a launch does while it trains",
     "choices": "Environment or settings",
     "batch_size": "Batch size",
-    "image_costs": "What an image costs",
     "roofline": "Roofline",
     "device": "The GPU",
     "reference": "Reference machines",

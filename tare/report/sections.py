@@ -307,12 +307,6 @@ BESIDE_THE_HOST = (
         tables(lambda evidence: [number_tables.batch_numbers(evidence, name) for name in _swept(evidence)])),
     section("instances", "Several instances", "environments", "Several instances",
         each(scenarios.instances, words(at("about")), tables(at("split")), lines(at("network")),
-            box("pair",
-                figure(at("all_reduce"),
-                    "Measured rate of an all-reduce by its size, and the modelled rate of a ring over this "
-                    "network."),
-                figure(at("roofline"),
-                    "Left of the ridge, the exchange of gradients limits a step; right of it, the computation.")),
             folded("Every comparison of instances that train together", tables(at("verdicts"))))),
 )  # fmt: skip
 BEHIND = (  # the papers stand before
@@ -321,9 +315,6 @@ BEHIND = (  # the papers stand before
               "which kernels a training step runs, how long its operators take, and what reading the files of the "
               "imports costs. Differences between the two hosts come first: containers do not cause those."),
         each(why.arguments, title("{it.title}"), tables(at("findings")),
-            figure("why_{it.name}",
-                "Extra time compared with the host, by phase. No container causes what the second host shows.",
-                "single"),
             folded("Every number: why {it.title} differs", tables(at("tables")))),
         when=why.has_causes, lacks="causes"),
     section("profiles", "Profiles", "step", "What a profiled launch shows",
@@ -374,24 +365,16 @@ BEHIND = (  # the papers stand before
               "setting and, in the same rounds, the default launch. So the cost of the setting and the cost of an "
               "environment at this setting come from the same rounds."),
         each(settings.sections, title("{it.title}"), *_weighed("choices_{it.name}"),
-            each(where("arms"),
-                figure("arms_{it.name}",
-                    "The setting and the environments on one axis. The larger effect matters more."),
-                folded("Every comparison: arms of {it.title}", tables(at("arms")))))),
+            folded("Every comparison: arms of {it.title}", tables(at("arms"))))),
     section("stacks", "Stacks", "settings", "Stacks",
         words("The effect of other packages, compared with the effect of an environment. Each campaign ran every "
               "environment with the other stack and, in the same rounds, the host with the study's own stack."),
         folded("Versions", tables(settings.package_table)),
         each(settings.stack_sections, title("{it.title}"), lines(at("missing")),
-            each(where("tables"),
-                figure("stacks_{it.name}",
-                    "The stack and the environments on one axis. The larger effect matters more.")),
             each(where("steps"),
-                figure("stack_steps_{it.name}",
-                    "Why stacks differ: the operators of a step. One profiled launch each, so no interval. Don't "
-                    "read these numbers as timings.",
-                    "single"),
-                folded("Every number: a step of {it.title} by stack", tables(at("steps")))),
+                words("Why stacks differ: the operators of a step. One profiled launch each, so no interval. Don't "
+                      "read these numbers as timings."),
+                tables(at("steps"))),
             folded("Every comparison: stacks of {it.title}", tables(at("tables")))),
         when=Evidence.other_stacks),
     section("choose", "Choose", "choose", "Answers to requests",
@@ -415,7 +398,6 @@ BEHIND = (  # the papers stand before
         words("Costs before the first step: the time from locked packages to an image that can be started, its "
               "size on disk, and the time of its first start. These are observations on this machine, without "
               "verdicts. Each image was built once."),
-        figure("image_costs", "Measured. Each stage shows the time of its one build; each point is one start."),
         tables(images.cost_tables),
         folded("All {shown} packages of the stack",
             words(lambda evidence: Markup("").join(map(Markup("{}<br>").format, machine.package_list(evidence))),
@@ -446,12 +428,7 @@ BEHIND = (  # the papers stand before
                 "program on the device."))),
     section("pipeline", "Input", "machine", "The input alone",
         words(lambda evidence: f"Read, decode, augment and batch, with no training: {inside.ALONE}"),
-        each(inside.inputs, lines(at("sentences")),
-            each(where("table"),
-                box("pair",
-                    figure(at("figure"),
-                        "Where a bar is above the dashed line, the input alone keeps up with training."),
-                    box("", tables(at("table")))))),
+        each(inside.inputs, lines(at("sentences")), tables(at("table"))),
         when=lambda evidence: evidence.pipelines),
     section("conditions", "Conditions", "machine", "Conditions",
         lines(machine.deviation_sentences),

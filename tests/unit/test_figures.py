@@ -48,15 +48,12 @@ def every_drawing(results, metrics, verdicts):
     return {
         "batch_size": figures.batch_size(metrics, "mnist_cnn"),
         "intervals": figures.intervals(figures.joint(verdicts), "mnist_cnn"),
-        "arms": figures.arms(verdicts, "mnist_cnn"),
         "units": figures.units(own, "mnist_cnn"),
         "split": figures.split(own, ["mnist_cnn", "sentiment_rnn"]),
         "utilisation": figures.utilisation(
             samples, "mnist_cnn", tables.read("steps", results / "tables/steps.csv")
         ),
         "operators": figures.operator_times(operators, "mnist_cnn"),
-        "why": figures.why(metrics, verdicts, "mnist_cnn"),
-        "image_costs": figures.image_costs(tables.read("image_costs", results / "tables/image_costs.csv")),
         "roofline": figures.roofline(metrics, read_ceilings(results / "machines/box/ceilings.json")),
     }
 
@@ -246,48 +243,11 @@ def test_intervals_compare_with_the_host_only(verdicts):
 
 
 def test_interval_labels_never_touch(verdicts):
-    drawings = [figures.intervals(figures.joint(verdicts), "mnist_cnn"), figures.arms(verdicts, "mnist_cnn")]
-    for axes in (axes for drawing in drawings for axes in drawing.figure.axes):
+    for axes in figures.intervals(figures.joint(verdicts), "mnist_cnn").figure.axes:
         to_axis = axes.transData + axes.transAxes.inverted()
         places = sorted(to_axis.transform((tick, 0))[0] for tick in axes.get_xticks())
         assert len(places) >= 3
         assert min(b - a for a, b in itertools.pairwise(places)) >= forest.NEAREST_TICKS - 1e-9
-
-
-# Arms.
-
-
-def test_an_arm_shows_its_level_its_environments_and_the_headline_beside_them(verdicts):
-    drawing = figures.arms(verdicts, "mnist_cnn")
-    native, allocator, native_steps = drawing.figure.axes
-    assert native.get_title(loc="left") == "Native installs: whole run"
-    assert native_steps.get_title(loc="left") == "Native installs: training step"
-    assert allocator.get_title(loc="left") == "Default allocator: training step"
-    headline = figures.joint(verdicts)
-    for axes, name, metric in ((native, "stack-native", "real_s"), (allocator, "allocator-default", "step_s")):
-        own = verdicts[verdicts["campaign"].str.endswith(name) & (verdicts["metric"] == metric)]
-        assert sorted(own["reference"].unique()) == ["host", "host.headline"]
-        for row in own.to_dict("records"):
-            assert drawn_in(bars(axes), row["ci_low"], row["ci_high"])
-        beside = headline[(headline["workload"] == "mnist_cnn") & (headline["metric"] == metric)]
-        for row in beside.to_dict("records"):
-            assert drawn_in(bars(axes, 1.2), row["ci_low"], row["ci_high"]), row["launch"]
-    assert "The setting itself, compared with the default: Host " in drawing.alt
-
-
-def test_a_level_that_only_one_environment_has_is_judged_there(verdicts):
-    own = verdicts[verdicts["campaign"].str.endswith("allocator-default")]
-    level = own[own["reference"] != "host"].assign(launch="docker", reference="docker.headline")
-    docker = own[(own["launch"] == "docker") & (own["reference"] == "host")]
-    table = pd.concat([level, docker]).assign(campaign="steps.docker+host.seccomp-unconfined")
-    drawing = figures.arms(table, "mnist_cnn")
-    assert drawing.figure.axes[0].get_title(loc="left") == "No seccomp filter: training step"
-    assert "The setting itself, compared with the default: Docker " in drawing.alt
-
-
-def test_workloads_with_arms_are_those_that_have_their_campaigns(metrics, verdicts):
-    assert figures.arm_workloads(metrics) == ["mnist_cnn"]
-    assert "there is nothing to compare" in figures.arms(verdicts, "sentiment_rnn").alt
 
 
 @pytest.mark.parametrize(

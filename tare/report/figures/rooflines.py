@@ -1,9 +1,9 @@
-"""Rooflines: this machine's, that of its network, and those that papers drew; both axes in powers of two."""
+"""Rooflines: this machine's, and those that papers drew; both axes in powers of two."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -30,7 +30,6 @@ from tare.report.figures.paper_rows import Given, theirs
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, workload_title
 from tare.report.words.quantities import prefixed, seconds, significant, span
-from tare.stats.costs import ALL_REDUCE, SERVER
 
 GIGA = 1e9
 INTENSITY = "intensity (FLOP per byte; bytes {})"
@@ -54,8 +53,6 @@ LETTERS = 8.0
 LINE = 0.06  # of an axis' height: a line of a roof's name, with room around it
 WRITTEN_OUT = 11  # larger powers of two are written as powers
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-WAYS = {ALL_REDUCE: "all-reduce, measured", SERVER: "parameter server, modelled"}
-MEGA = 1e6
 DRAWN = "#b3262e"
 RAN_IN: Final = "fp32"  # what ran, and bytes of a transaction: papers/checks/roofline.py
 TRANSACTION_BYTES = 32
@@ -283,45 +280,6 @@ def machine_roofs(axes: Axes, x: np.ndarray, record: CeilingsRecord, precision: 
         text = f"{SHORT.get(precision, precision)}, {what}: {significant(claim / GIGA)}"
         names.append((claim, text, style.MUTED))
     name_roofs(axes, names)
-
-
-def network_roofline(points: pd.DataFrame, rates: Mapping[str, float]) -> style.Drawing:
-    """Operations of an instance by bytes of gradients; slopes: how fast those travel; ticks: what is attainable.
-
-    `points` are those of the switch that have an intensity; `rates` bytes per second of gradients, by their way.
-    """
-    title = "Network roofline"
-    if points.empty or not rates:
-        return style.empty(title, "no profiled launch counted operations, or the network was not measured")
-    points = points.assign(top=np.minimum(points["alone"], points["intensity"] * points["exchange"].map(rates)))
-    used = {way: rate for way, rate in rates.items() if way in set(points["exchange"])}
-    with style.sheet(4.6, width_in=style.WIDTH_IN * 1.1) as (figure, axes):
-        x = limits([*points["intensity"], *(points["alone"].max() / rate for rate in used.values())], 3, 3)
-        y = limits([*points["rate"], *points["alone"]], 4, 2)
-        axes_in_powers_of_two(axes, x, y, "intensity (FLOP per byte of gradients; modelled)")
-        for way, rate in used.items():
-            look = {"color": style.INK} if way == ALL_REDUCE else {"color": style.MUTED, "linestyle": "--"}
-            name = f"{WAYS[way]} {significant(rate / MEGA)} MB/s"
-            slope(axes, np.geomspace(*x, 200), rate, y[1], name, above=way == ALL_REDUCE, **look)
-        axes.plot(
-            points["intensity"], points["top"] / GIGA, linestyle="none", marker="_", markersize=16,
-            markeredgewidth=1.6, color=style.INK, label="attainable, modelled",
-        )  # fmt: skip
-        for env in sorted(points["env"].unique(), key=env_order):
-            rows = having(points, env=env)
-            style.points(axes, rows["intensity"], rows["rate"] / GIGA, env, markersize=7, alpha=0.85)
-        for workload, rows in points.groupby("workload"):
-            name_point(axes, workload_title(str(workload)), rows["intensity"].mean(), rows["rate"].min())
-        note = (
-            "Points: one instance; counted operations divided by the measured step. Attainable: the lower of its "
-            "rate without exchange and the rate that the exchange of its gradients allows."
-        )
-        told = "; ".join(
-            f"{workload_title(row.workload)} in {env_title(row.env)}, {row.exchange}: {significant(row.intensity)} "
-            f"FLOP/B, {prefixed(row.rate, 'FLOP/s')} of {prefixed(row.top, 'FLOP/s')}"
-            for row in points.itertuples()
-        )
-        return style.finish(figure, title, note, f"{title}. {told}.", 2)
 
 
 def paper_roofline(published: Published, given: Given, record: CeilingsRecord) -> style.Drawing:

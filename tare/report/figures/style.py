@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib
-from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.container import BarContainer
@@ -228,11 +227,6 @@ def write(drawing: Drawing, path: Path) -> Path:
     return path
 
 
-def drawn(drawing: Drawing, name: str) -> Markup:
-    """A figure that is drawn with the page and has no file; its texts are escaped."""
-    return Markup(_of_page(_svg(drawing, name), name))
-
-
 def _svg(drawing: Drawing, name: str) -> str:
     buffer = io.StringIO()
     with house_style():
@@ -350,14 +344,11 @@ def _prefix(name: str) -> str:
 
 def inline(path: Path) -> str:
     """An SVG for the inside of a page: it scales with its column and takes the page's colours."""
-    return _of_page(path.read_text(encoding="utf-8"), path.stem)
-
-
-def _of_page(svg: str, name: str) -> str:
+    svg = path.read_text(encoding="utf-8")
     for colour_name, value in PAGE_COLOURS.items():
         svg = re.sub(value, f"var(--fig-{colour_name}, {value})", svg, flags=re.IGNORECASE)
     # Matplotlib's own style means every element: on a page it must stay inside its figure.
-    svg = re.sub(r"(<style[^>]*>)\*\{", rf"\1#{_prefix(name)}-figure_1 *{{", svg)
+    svg = re.sub(r"(<style[^>]*>)\*\{", rf"\1#{_prefix(path.stem)}-figure_1 *{{", svg)
     # The size in points would win over the column's width.
     return re.sub(r'(<svg [^>]*?)\s+width="[^"]*"', r"\1", re.sub(r'(<svg [^>]*?)\s+height="[^"]*"', r"\1", svg))
 
