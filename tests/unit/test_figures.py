@@ -147,9 +147,6 @@ def test_batch_sizes_are_the_ones_that_ran_and_every_repetition_is_a_dot(metrics
     assert {"16", "32", "64", "128", "256"} <= set(texts(path))
     dots = drawing.figure.axes[0].lines[1]
     assert len(dots.get_xdata()) == 15
-    rows = metrics[(metrics["campaign"] == "sweep") & (metrics["metric"] == "real_s")]
-    rows = rows[(rows["workload"] == "mnist_cnn") & (rows["batch"] == 256)]
-    assert f"256: {quantities.seconds(rows['value'].median())}" in drawing.alt
 
 
 def test_batch_table_has_the_spread(metrics):
@@ -313,7 +310,6 @@ def test_each_workload_has_a_panel_of_its_own_seconds_and_a_part_its_colour_in_b
     assert titles == ["CNN on MNIST", "RNN on film reviews"]
     fills = [[bars.patches[0].get_facecolor() for bars in axes.containers] for axes in drawing.figure.axes]
     assert len(fills[0]) == len(fills[1]) - 1 and fills[0] == fills[1][1:]
-    assert all(title in drawing.alt for title in titles)
 
 
 def late(metrics, share):
@@ -331,8 +327,6 @@ def test_imports_that_are_much_of_a_part_are_named_beside_it(metrics, tmp_path):
     }
     drawing = figures.split(own, ["mnist_cnn", "sentiment_rnn"])
     assert runs.OF_WHICH_IMPORTS in texts(figures.write(drawing, tmp_path / "split.svg"))
-    told = f"model, imports in it {quantities.seconds(table.loc['docker', 'model_s'])}"
-    assert told in drawing.alt and told not in drawing.alt.partition("RNN on film reviews")[2]
     found = number_tables.times_table(SimpleNamespace(metrics=late(metrics, 0.5)), "mnist_cnn")
     named = {
         column
@@ -342,7 +336,6 @@ def test_imports_that_are_much_of_a_part_are_named_beside_it(metrics, tmp_path):
     }
     assert named == {"Model"}
     few = figures.split(late(figures.joint(metrics), 0.09), ["mnist_cnn", "sentiment_rnn"])
-    assert runs.OF_WHICH_IMPORTS not in few.alt
     assert runs.OF_WHICH_IMPORTS not in texts(figures.write(few, tmp_path / "few.svg"))
 
 
@@ -367,7 +360,7 @@ def test_every_launch_is_counted(results, metrics):
     drawing = figures.units(figures.joint(metrics), "mnist_cnn")
     titles = [axes.get_title(loc="left") for axes in drawing.figure.axes]
     assert titles[:2] == ["Whole run", "Training step"]
-    assert "Medians: Host: " in drawing.alt and "training step " in drawing.alt
+    assert "n = 6 rounds" in drawing.alt
     dots = [line for line in drawing.figure.axes[1].lines if line.get_markersize() == 4]
     assert [len(line.get_xdata()) for line in dots] == [6] * 5
     own = metrics[(metrics["metric"] == "step_s") & (metrics["workload"] == "mnist_cnn")]

@@ -20,7 +20,7 @@ from tare.report.figures import style
 from tare.report.rows import having
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.quantities import span, units_text
-from tare.report.words.wording import sentence_case, verdict_text
+from tare.report.words.wording import sentence_case
 
 LINEAR_UP_TO = 0.1  # log-ratio: linear between about -10% and +10%, logarithmic beyond
 WHOLLY_LINEAR = math.log(1.6)  # no end farther out: the whole axis is linear
@@ -146,22 +146,8 @@ def forest(title: str, panels: Sequence[Panel], note: str) -> style.Drawing:
     height_in = sum(heights) * ROW_IN + 0.6 * len(panels) + 0.95
     with style.sheet(height_in, len(panels), height_ratios=heights) as (figure, _):
         linear = [_draw(axes, panel) for axes, panel in zip(figure.axes, panels, strict=True)]
-        style.title_above(figure, title)
         far = "" if all(linear) else " Wide axes are linear between −10% and +10%, logarithmic beyond."
-        style.footnote(figure, note + far)
-    parts = [f"{name}: {'; '.join(map(_told, lines))}." for panel in panels for name, lines in panel]
-    alt = f"{title}. {' '.join(parts)} The table next to the figure has every number."
-    return style.Drawing(figure=figure, title=title, alt=alt)
-
-
-def _told(line: Line) -> str:
-    """A line in few words, for an alternative text."""
-    name = line.name.replace("\n", " ")
-    low, high = (line.row[f"{line.prefix}{end}"] for end in ("ci_low", "ci_high"))
-    if pd.isna(low):
-        return f"{name}: no interval"
-    verdict = "" if line.prefix else f", {verdict_text(line.row['verdict'])}"
-    return f"{name} {ratio_label(low)} to {ratio_label(high)}{verdict}"
+        return style.finish(figure, title, note + far)
 
 
 def _draw(axes: Axes, panel: Panel) -> bool:

@@ -15,7 +15,7 @@ from tare.report.figures import style
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, workload_title
 from tare.report.words.quantities import duration, seconds, span
-from tare.report.words.wording import margin_text, missing, percent, signed
+from tare.report.words.wording import margin_text, percent
 from tare.stats.intervals import t_quantile
 
 PAIRS_ALPHA = 0.05  # of all pairs of sizes together
@@ -81,8 +81,6 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         f"Host. n = {span(table['launches'])} runs per size, in balanced order{shared}. Dots: runs; line: median; "
         f"band: shortest to longest. The axis does not start at 0. {apart}"
     )
-    medians = "; ".join(f"{batch}: {seconds(value)}" for batch, value in table["median_s"].items())
-    best = f"Shortest median {seconds(table['median_s'].min())} at batch {table['median_s'].idxmin()}"
     x, look = np.arange(len(table)), {"color": style.colour(HOST)}
     with style.sheet(3.3) as (figure, axes):
         axes.fill_between(x, table["shortest_s"], table["longest_s"], color=style.BAND, linewidth=0)
@@ -94,7 +92,7 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         axes.set_xticks(x, [str(batch) for batch in table.index])
         axes.set(xlabel="batch size", ylabel="real time (s)")
         style.bare(axes, grid="y")
-        return style.finish(figure, title, note, f"{title} on the host. {best}; medians: {medians}. {apart}")
+        return style.finish(figure, title, note)
 
 
 def batch_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
@@ -140,14 +138,7 @@ def job_length(table: pd.DataFrame, workload: str) -> style.Drawing:
             axes.tick_params(axis="x", labelbottom=at + columns >= len(names))  # nothing is drawn below it
             if at >= len(names):
                 axes.set_axis_off()
-        at = costs[costs["length_s"].isin(TICKS)]
-        said = [
-            signed(1 + row["low"], 1 + row["high"]) if missing(row["reason"]) else row["reason"]
-            for row in at.to_dict("records")
-        ]
-        by_length = at.assign(said=said).pivot(index="launch", columns="length_s", values="said")
-        alt = f"{title}. {style.told(by_length.rename(columns=TICKS))}."
-        return style.finish(figure, title, _job_note(costs), alt)
+        return style.finish(figure, title, _job_note(costs))
 
 
 def lengths_text(low_s: float, high_s: float) -> str:

@@ -73,11 +73,10 @@ def roofline(metrics: pd.DataFrame, record: CeilingsRecord) -> style.Drawing:
         bars = f"Bars: 95% Student's t over rounds, n = {span(timed['n'])}."
     kinds = " Or: ".join(COUNTED[kind] for kind in COUNTED if (found["kind"] == kind).any())
     note = f"{_roofs_note(record)} Points: {kinds} {bars}"
-    told = [f"{workload_title(row.workload)} in {env_title(row.env)}: {_told(row)}" for row in found.itertuples()]
     with style.sheet(5.0, width_in=style.WIDTH_IN * 1.1) as (figure, axes):
         prepare(axes, found, record)
         workload_points(axes, found)
-        return _finish(figure, title, note, record, told)
+        return style.finish(figure, title, note, 2)
 
 
 def families_roofline(
@@ -98,7 +97,6 @@ def families_roofline(
         f"{_roofs_note(record)} Filled: counted multiply-adds. Hollow: one FLOP per output element, by convention. "
         f"Times: own time of a step. {bars} {UPPER_BOUND}{outside}"
     )
-    told = [f"{row.family}: {_told(row)}, {seconds(row.self_s)} a step" for row in found.itertuples()]
     with style.sheet(5.4, width_in=style.WIDTH_IN * 1.1) as (figure, axes):
         prepare(axes, pd.concat([found, whole]), record)
         for row in found.to_dict("records"):
@@ -108,20 +106,7 @@ def families_roofline(
             name = f"{row['family']}, {seconds(row['self_s'])}"
             _points(axes, pd.DataFrame([row]), name, marker=marker, **look)
         workload_points(axes, whole, named=False)
-        return _finish(figure, title, note, record, told)
-
-
-def _told(row: Any) -> str:
-    return f"{row.intensity:.2g} FLOP/B, {prefixed(row.rate, 'FLOP/s')}"
-
-
-def _finish(figure: Any, title: str, note: str, record: CeilingsRecord, told: Sequence[str]) -> style.Drawing:
-    slopes = ceilings.levels(record) or {"the largest working set": ceilings.memory(record)}
-    roofs = [f"{name} {prefixed(row['bytes_per_s'], 'B/s')}" for name, row in slopes.items()]
-    peaks = ceilings.peaks(record).items()
-    roofs += [f"{name} products {prefixed(row['flop_per_s'], 'FLOP/s')}" for name, row in peaks]
-    alt = f"{title}: roofs measured: {', '.join(roofs)}. {'; '.join(told)}."
-    return style.finish(figure, title, note, alt, 2)
+        return style.finish(figure, title, note, 2)
 
 
 def _roofs_note(record: CeilingsRecord) -> str:
@@ -308,19 +293,7 @@ def paper_roofline(published: Published, given: Given, record: CeilingsRecord) -
             "calls x average, divided by the time of the same kernels. One run each, so no interval; bars: reading "
             "error. Below: another device and other bytes; don't compare it with the points above."
         )
-        told = [f"{workload_title(row.workload)} as drawn: {_point_told(row)}" for row in drawn.itertuples()]
-        told += [
-            f"{workload_title(row.workload)}, {env_title(row.env, short=True)}, {BASES[row.basis]}: "
-            f"{_point_told(row)}, {row.bound}-bound under {prefixed(row.roof_flop_per_s, 'FLOP/s')}"
-            for row in audited.itertuples()
-        ]
-        roof = f"roof as drawn {prefixed(peak, 'FLOP/s')} and {prefixed(memory, 'B/s')}"
-        alt = f"{title}: {roof}. {'; '.join(told)}."
-        return style.finish(figure, title, note, alt, 2)
-
-
-def _point_told(row: Any) -> str:
-    return f"{significant(row.intensity)} FLOP/B, {prefixed(row.rate, 'FLOP/s')}"
+        return style.finish(figure, title, note, 2)
 
 
 def figure_of(published: Published) -> str | None:

@@ -61,13 +61,8 @@ def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         by_kind = rows.groupby(rows["campaign"].map(kind_of))["rep"].nunique()
         n = ", ".join(dict.fromkeys(units_text(count, str(kind)) for kind, count in by_kind.items()))
         ringed = f" Ringed: {flagged} outliers (over 5 MAD), kept." if flagged else ""
-        style.footnote(figure, f"n = {n}. Dots: launches; bar: median.{ringed} Axes don't start at 0.")
-    main = rows[rows["metric"].isin(UNIT_METRICS[:2])]
-    medians = main.pivot_table(index="launch", columns="metric", values="value", aggfunc="median")
-    medians = medians.reindex(environments).rename(columns=lambda metric: metric_title(metric).lower())
-    told = style.told(medians, seconds)
-    alt = f"{title}, as dots, by metric and environment. Medians: {told}."
-    return style.Drawing(figure=figure, title=title, alt=alt)
+        note = f"n = {n}. Dots: launches; bar: median.{ringed} Axes don't start at 0."
+        return style.noted(figure, title, note)
 
 
 def _dots(axes: Axes, rows: pd.DataFrame, environments: list[str]) -> int:
@@ -144,14 +139,7 @@ def split(metrics: pd.DataFrame, workloads: Sequence[str]) -> style.Drawing:
         entries = keys, [key.get_label() for key in keys]
         launches = sorted({measured(metrics, name, ("real_s",))["rep"].nunique() for name in found})
         note = f"Means of n = {' or '.join(map(str, launches))} launches: the parts add up to the mean whole run."
-        told = []
-        for name, own in found.items():
-            named = own.rename(columns=lambda part: metric_title(part).lower())
-            within = late[name].rename(columns=lambda part: f"{metric_title(part).lower()}, {OF_WHICH_IMPORTS}")
-            every = named.assign(**{"whole run": own.sum(axis=1)}).join(within)
-            told.append(f"{workload_title(name)}, means: {style.told(every, seconds)}")
-        alt = f"{title}. {'. '.join(told)}."
-        return style.finish(figure, title, note, alt, 4, entries, columnspacing=1.2, handlelength=1.0)
+        return style.finish(figure, title, note, 4, entries, columnspacing=1.2, handlelength=1.0)
 
 
 def step_table(profiles: pd.DataFrame, workload: str) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,7 +67,7 @@ RC = {
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A figure with what a reader who can't see it needs: a short name, and what it shows, with n and numbers."""
+    """A figure with what a reader who can't see it needs: a short name, and what it shows, with n."""
 
     figure: Figure
     title: str
@@ -178,13 +178,15 @@ def stacked(axes: Axes, table: Any, fills: Sequence[str], names: Sequence[str], 
     bare(axes)
 
 
-def footnote(figure: Figure, text: str) -> None:
-    """A line below the axes: n, and what bars and intervals are."""
-    figure.supxlabel(wrap(text, NOTE_LETTERS), x=0.01, ha="left", fontsize=9, color=MUTED)
-
-
 def finish(
-    figure: Figure, title: str, note: str, alt: str, ncols: int | None = None, entries: Any = None, **look: Any
+    figure: Figure,
+    title: str,
+    note: str,
+    ncols: int | None = None,
+    entries: Any = None,
+    *,
+    alt: str = "",
+    **look: Any,
 ) -> Drawing:
     """Title, with a legend where there are entries, and the note below: the drawing with its words.
 
@@ -195,16 +197,13 @@ def finish(
         legend(figure, title, entries, ncols, **look)
     else:
         title_above(figure, title)
-    footnote(figure, note)
-    return Drawing(figure=figure, title=title, alt=alt)
+    return noted(figure, title, note, alt)
 
 
-def told(table: Any, form: Callable[[Any], str] = str, name: Callable[[Any], str] = env_title) -> str:
-    """Every number of a table in words, row by row, for an alternative text."""
-    rows = ((name(row), values.dropna()) for row, values in table.iterrows())
-    return "; ".join(
-        f"{row}: {', '.join(f'{part} {form(one)}' for part, one in own.items())}" for row, own in rows if len(own)
-    )
+def noted(figure: Figure, title: str, note: str, alt: str = "") -> Drawing:
+    """A figure with a line below its axes: n, and what bars and intervals are; its words are the same."""
+    figure.supxlabel(wrap(note, NOTE_LETTERS), x=0.01, ha="left", fontsize=9, color=MUTED)
+    return Drawing(figure=figure, title=title, alt=alt or f"{title}. {note} The report has the numbers in tables.")
 
 
 def empty(title: str, reason: str) -> Drawing:

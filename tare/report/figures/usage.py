@@ -8,14 +8,12 @@ from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from tare.analysis.choice import PROFILE
 from tare.machine.nvml import SLOWING
 from tare.report.figures import style
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, workload_title
-from tare.report.words.quantities import seconds, significant, size_bytes
 from tare.report.words.wording import sentence_case
 
 MOST_OPERATORS = 12
@@ -36,13 +34,12 @@ SOURCE = "torch.profiler"
 
 
 class Trace(NamedTuple):
-    """A column over time: its label, what one unit of the axis is, its name in words, its unit where told."""
+    """A column over time: its label, what one unit of the axis is, its name in words."""
 
     column: str
     label: str
     unit: float
     name: str
-    sign: str = ""
 
 
 OF_PROCESSES = (
@@ -60,7 +57,7 @@ Mark = Callable[[Axes, pd.DataFrame, Trace, str], None]
 def over_time(
     rows: pd.DataFrame, steps: pd.DataFrame | None, traces: Sequence[Trace], title: str, note: str,
     mark: Mark = lambda *_: None,
-) -> Figure | None:  # fmt: skip
+) -> style.Drawing | None:  # fmt: skip
     """One panel per trace, one line per environment, from the start of the first step on; start-up is negative.
 
     A trace that was zero throughout, or not sampled, has no panel, and the note names it; None without any. Where
@@ -90,9 +87,7 @@ def over_time(
             panel(figure.axes[-1], ticked.assign(**{when: ticked["end_s"]}), RATE.column, RATE.unit, when)
             figure.axes[-1].set_ylabel(RATE.label)
         figure.axes[-1].set_xlabel(SINCE[when])
-        style.legend(figure, title, figure.axes[0].get_legend_handles_labels(), handlelength=1.4)
-        style.footnote(figure, note)
-    return figure
+        return style.finish(figure, title, note, handlelength=1.4)
 
 
 def panel(
@@ -139,12 +134,8 @@ def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None
         "n = 1 profiled launch per environment: the program and its children, sampled by one of its threads, "
         "including the profiler's own work. The time before the first sample is the runtime's start."
     )
-    figure = over_time(rows, of(steps, workload), OF_PROCESSES, title, note)
-    if figure is None:
-        return style.empty(title, "no profiled launch left samples")
-    peaks = rows.groupby("launch")["rss_bytes"].max()
-    peak = "; ".join(f"{env_title(env)} {size_bytes(value)}" for env, value in peaks.items())
-    return style.Drawing(figure=figure, title=title, alt=f"{title}. Largest resident memory: {peak}.")
+    drawing = over_time(rows, of(steps, workload), OF_PROCESSES, title, note)
+    return drawing or style.empty(title, "no profiled launch left samples")
 
 
 def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
@@ -169,16 +160,14 @@ def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
         axes.set_xlabel(f"{unit} per training step, while profiled")
         style.bare(axes, grid="both")
         note = "n = 1 profiled launch per environment: read names and order, not small differences."
-        told = "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in table.iloc[0].dropna().items())
-        alt = f"{title}. Largest: {table.index[0]}: {told} per step."
-        return style.finish(figure, title, note, alt, handletextpad=0.2)
+        return style.finish(figure, title, note, handletextpad=0.2)
 
 
 SENSORS = (
-    Trace("gpu_utilization_percent", "some kernel ran\n(% of time)", 1.0, "some kernel ran", "% of time"),
-    Trace("memory_used_bytes", "device memory\n(GiB)", 1 << 30, "device memory", "GiB"),
-    Trace("power_w", "power (W)", 1.0, "power", "W"),
-    Trace("sm_clock_hz", "SM clock (GHz)", 1e9, "SM clock", "GHz"),
+    Trace("gpu_utilization_percent", "some kernel ran\n(% of time)", 1.0, "some kernel ran"),
+    Trace("memory_used_bytes", "device memory\n(GiB)", 1 << 30, "device memory"),
+    Trace("power_w", "power (W)", 1.0, "power"),
+    Trace("sm_clock_hz", "SM clock (GHz)", 1e9, "SM clock"),
 )
 
 
@@ -206,8 +195,7 @@ def device_time(metrics: pd.DataFrame, workload: str) -> style.Drawing:
             "n = 1 profiled launch per environment, measured by CUPTI. Overlapping activities are each counted in "
             "full. Idle: no kernel, copy or memset ran."
         )
-        alt = f"{title}. {style.told(named, seconds)}."
-        return style.finish(figure, title, note, alt, 3, handlelength=1.0)
+        return style.finish(figure, title, note, 3, handlelength=1.0)
 
 
 def faults(reasons: object) -> list[str]:
@@ -227,14 +215,8 @@ def device_samples(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | N
         "n = 1 profiled launch per environment, sampled by NVML on the host. Utilisation means that some kernel "
         f"ran, not how much of the device was used. {said}"
     )
-    figure = over_time(rows, of(steps, workload), SENSORS, title, note, _ring)
-    if figure is None:
-        return style.empty(title, "the driver gave no samples of a profiled launch")
-    by = rows.groupby("launch")
-    means = pd.DataFrame({f"{one.name} ({one.sign})": by[one.column].mean() / one.unit for one in SENSORS})
-    means["samples throttled (%)"] = 100 * slow.map(bool).groupby(rows["launch"]).mean()
-    alt = f"{title}, means. {style.told(means.loc[sorted(means.index, key=env_order)], significant)}."
-    return style.Drawing(figure=figure, title=title, alt=alt)
+    drawing = over_time(rows, of(steps, workload), SENSORS, title, note, _ring)
+    return drawing or style.empty(title, "the driver gave no samples of a profiled launch")
 
 
 def _ring(axes: Axes, own: pd.DataFrame, trace: Trace, when: str) -> None:
