@@ -160,16 +160,6 @@ if DEVICE_WORKLOADS:
             "device_samples", "Device", "the device over a launch", DEVICE_WORKLOADS
         ),
     )
-if REFERENCES:
-    NOTEBOOKS["reference"] = (
-        "reference machines",
-        [],
-        [
-            *collect(checkout_file(layout.reference_record("{name}")), name=REFERENCES),
-            *collect(layout.reference_table("{name}", "metrics.csv"), name=REFERENCES),
-        ],
-        [directory("<results>/figures/reference")],
-    )
 
 
 def figure_options(wildcards, output):

@@ -15,7 +15,7 @@ from tare.analysis.capacity.ceilings import read_ceilings
 from tare.core.files import project_root, write_text
 from tare.literature.published import load
 from tare.model import tables
-from tare.report import figures, references
+from tare.report import figures
 
 STAND_IN = "a stand-in"  # all that such a figure says
 
@@ -91,7 +91,6 @@ def draw_kinds(results, drawings):
             write_text(path, stand_in(name))
         else:
             figures.write(drawing(), path)
-    draw_references(results)
 
 
 def draw_all(results):
@@ -102,11 +101,6 @@ def draw_all(results):
 def draw_device(results):
     """What a device changes in figures, of every kind one at least; small stand-ins for all others."""
     draw_kinds(results, device_drawings(results))
-
-
-def draw_references(results):
-    for one in references.gather(results, results)[0]:
-        references.draw(one, results / "figures/reference" / one.name)
 
 
 def host_drawings(results):

@@ -166,7 +166,7 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
     ceilings = read_ceilings(roofs) if roofs.exists() else None
     network = layout.of_machine(results, machine, layout.NETWORK_FILE)
     copies = here(layout.benchmark_record(machine, COPIES))
-    found, broken = gather_references(shared, results)
+    found, broken = gather_references(shared)
     trees = {name: images / name / "tree.json" for name in stacks if name != BOUND}
     official = {name: images / name / "oci.json" for name in stacks if is_official(name)}
     curves = {(one.workload, one.name): one.path.with_name(measured.CURVES) for one in sealed}

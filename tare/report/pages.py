@@ -49,7 +49,6 @@ NOTEBOOKS = {
     "batch_size": "Batch size",
     "roofline": "Roofline",
     "device": "The GPU",
-    "reference": "Reference machines",
 }
 
 

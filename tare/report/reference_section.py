@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pandas as pd
-from markupsafe import Markup
 
 from tare.analysis.choice import PROFILE, SWEEP, joint, level_campaigns, of_hosts
 from tare.analysis.decisions import compared_rows
@@ -26,7 +25,6 @@ from tare.model.roles import CONTROL
 from tare.model.studies.arms import SETTINGS
 from tare.report import answer, inside, number_tables, settings
 from tare.report.evidence import Evidence
-from tare.report.figures.style import inline
 from tare.report.machine import gpu_rows
 from tare.report.references import Reference
 from tare.report.rows import having
@@ -223,12 +221,7 @@ def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, A
         "ceiling_tables": [inside.bandwidth_table(record), inside.product_table(record)] if record else [],
         "glances": answer.glances(reference),
         "verdict_tables": _filled(number_tables.verdicts_table(reference, name) for name in names),
-        "choices": [
-            settings.weighed(rows, metrics, name, drawing=_drawing(reference, f"choices_{name}"))
-            for name, rows in found.items()
-        ],
-        "device_time": [_drawing(reference, f"device_time_{name}") for name in names],
-        "device_samples": [_drawing(reference, f"device_samples_{name}") for name in names],
+        "choices": [settings.weighed(rows, metrics, name) for name, rows in found.items()],
         "profiles": _filled(
             inside.metrics_table(
                 metrics, name, reference.environments, f"{workload_title(name)}: a profiled launch there"
@@ -354,9 +347,3 @@ def part_sentences(reference: Reference) -> list[str]:
 
 def _filled(found: Iterable[Table]) -> list[Table]:
     return [table for table in found if table.rows]
-
-
-def _drawing(reference: Reference, name: str) -> Markup | None:
-    """A drawing of the notebook, for the inside of the page; None where it was not drawn."""
-    path = reference.figures.get(name)
-    return Markup(inline(path)) if path else None

@@ -155,23 +155,6 @@ def _done_again(found: Mapping[str, Any]) -> str:
     return f"Each finding shows its arithmetic, so that you can redo it from the authors' published logs.{names}"
 
 
-def _weighed(drawing: str | Callable[[Any], str | None]) -> tuple[Block, ...]:
-    """Environments and settings of a workload, one beside the other."""
-    return (
-        figure(drawing, "Both on one axis: ratio of environments to the host, of settings to the default setting.",
-            "single"),
-        tables(at("table")),
-        box("callout", title("Unavailable settings", "h4"), lines(at("unavailable"))),
-        folded("Graph compilers of {it.title}: how long compiling takes, and from which step on it pays off",
-            tables(at("compilers"))),
-    )  # fmt: skip
-
-
-def _drawings(name: str, caption: str) -> Block:
-    """Drawings of a reference machine, side by side."""
-    return box("pair", each(at(name), figure(lambda drawing: drawing, caption)))
-
-
 def _view(look: str) -> Block:
     """A figure of a paper, or the table in its place, with its numbers folded below."""
     numbers = folded("{it.title} in numbers", lines(lambda view: view.sentences + view.found))
@@ -179,8 +162,13 @@ def _view(look: str) -> Block:
 
 
 ON_A_DEVICE = only(lambda evidence: evidence.study.device == "cuda")
-STEP_BAR = "Each bar is one training step on the device: its activities and its idle time."
 ALONE = "The runtime's start comes first, its exit last. A container adds time there, or in how files are read."
+WEIGHED = (  # environments and settings of a workload
+    tables(at("table")),
+    box("callout", title("Unavailable settings", "h4"), lines(at("unavailable"))),
+    folded("Graph compilers of {it.title}: how long compiling takes, and from which step on it pays off",
+        tables(at("compilers"))),
+)  # fmt: skip
 PAPER = (
     words("What the paper published, what its own logs show, and what this machine measured."),
     lines(at("summary")),
@@ -233,12 +221,9 @@ REFERENCE = (
         each(where("glances"), title("Compared with its host", "h4"), template("glances.html.j2", at("glances"))),
         each(where("steps"), title("Training steps there", "h4"), tables(at("steps"))),
         folded("Every comparison on {it[name]}", tables(at("verdict_tables"))),
-        each(at("choices"), title("Environment or settings there: {it.title}", "h4"), *_weighed(at("drawing"))),
+        each(at("choices"), title("Environment or settings there: {it.title}", "h4"), *WEIGHED),
         each(where("profiles"),
             title("A profiled launch there", "h4"),
-            _drawings("device_time", STEP_BAR),
-            folded("The device over a profiled launch on {it[name]}",
-                _drawings("device_samples", "Samples from the driver during one profiled launch.")),
             folded("Metrics of profiled launches on {it[name]}", tables(at("profiles")))),
         each(where("beside_tables"),
             title("Compared with what papers published", "h4"), tables(at("beside_tables"))),
@@ -327,7 +312,8 @@ BEHIND = (  # the papers stand before
         tables(lambda evidence: inside.counters_table(evidence.profiles)),
         each(ON_A_DEVICE,
             title("On the device"),
-            figures("device_time", STEP_BAR, at("networks")),
+            figures("device_time",
+                "Each bar is one training step on the device: its activities and its idle time.", at("networks")),
             title("What the driver reports"),
             figures("device_samples",
                 "Utilisation here is the share of time in which any kernel ran. A device that one small kernel "
@@ -364,7 +350,11 @@ BEHIND = (  # the papers stand before
               "larger effect matters more, if the intervals separate the two. An arm ran every environment at one "
               "setting and, in the same rounds, the default launch. So the cost of the setting and the cost of an "
               "environment at this setting come from the same rounds."),
-        each(settings.sections, title("{it.title}"), *_weighed("choices_{it.name}"),
+        each(settings.sections, title("{it.title}"),
+            figure("choices_{it.name}",
+                "Both on one axis: ratio of environments to the host, of settings to the default setting.",
+                "single"),
+            *WEIGHED,
             folded("Every comparison: arms of {it.title}", tables(at("arms"))))),
     section("stacks", "Stacks", "settings", "Stacks",
         words("The effect of other packages, compared with the effect of an environment. Each campaign ran every "

@@ -33,7 +33,7 @@ def root(recorded, tmp_path):
 
 @pytest.fixture
 def reference(root):
-    (found,), broken = references.gather(root, root)
+    (found,), broken = references.gather(root)
     assert broken == []
     return found
 
@@ -49,7 +49,7 @@ def paper():
 def test_references_come_newest_first(root, recorded):
     device_builders.reference(root, recorded, "older", at="2025-01-05T10:00:00Z")
     device_builders.reference(root, recorded, "newest", at="2026-03-05T10:00:00Z")
-    found, broken = references.gather(root, root)
+    found, broken = references.gather(root)
     assert [one.name for one in found] == ["newest", "nvidia-h200-2026-01", "older"] and broken == []
 
 
@@ -79,7 +79,7 @@ def test_references_come_newest_first(root, recorded):
 )
 def test_a_broken_reference_is_named_with_its_reason(root, spoil, says):
     spoil(root)
-    found, (broken,) = references.gather(root, root)
+    found, (broken,) = references.gather(root)
     assert found == [] and broken.name == "nvidia-h200-2026-01"
     assert says in broken.reason and "\n" not in broken.reason
 
@@ -98,7 +98,7 @@ def test_a_broken_reference_never_breaks_the_page_and_a_whole_one_stands_beside_
 
 def test_where_the_only_reference_is_broken_none_is_said(root, evidence):
     (root / "reference/nvidia-h200-2026-01/reference.json").write_text("{")
-    found, broken = references.gather(root, root)
+    found, broken = references.gather(root)
     told = reference_section.section(replace(evidence, references=found, broken_references=broken))
     assert told["absent"] == reference_section.NONE and "can't be read" in told["broken"][0]
 
@@ -149,15 +149,6 @@ def test_a_step_that_the_host_never_made_is_a_dash(reference):
     dashes = [row for row in table.rows if row[2] is None]
     assert dashes and all(row[2:] == [None, None, "0", "none"] for row in dashes)
     assert not any("nan" in str(cell) for row in table.rows for cell in row[2:])
-
-
-def test_its_figures_are_drawn_where_there_is_something_to_show(reference, tmp_path):
-    paths = references.draw(reference, tmp_path / "figures/reference" / reference.name)
-    names = {
-        f"{kind}_{name}" for kind in ("choices", "device_time", "device_samples") for name in reference.workloads
-    }
-    assert {path.stem for path in paths} == {f"reference_{reference.name}_{name}" for name in names}
-    assert all(path.read_text().startswith("<svg") for path in paths)
 
 
 # Beside the paper's V100.

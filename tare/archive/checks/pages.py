@@ -28,7 +28,7 @@ from tare.model.studies import layout
 
 REPORT, NOTEBOOKS, FIGURES, TABLES = "report", "notebooks", "figures", "tables"
 FAILED = "failed.json"
-REFERENCE = "reference"  # the notebook, and the section, of other machines' recorded campaigns
+REFERENCE = "reference"  # the section of other machines' recorded campaigns
 SECTION = re.compile(r'<section id="([^"]*)".*?</section>', re.DOTALL)
 WRITTEN = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2} UTC")
 # Where a person has the study's file: a word, quoted where its shell needs that, and no markup.
@@ -43,10 +43,6 @@ def figures(tree: Tree, notes: Notes) -> None:
     """Every figure, and all that a notebook shows, is drawn of the tables as they lie there, byte for byte."""
     for measured in _reported(tree, notes, NOTEBOOKS):
         names = sorted(path.stem for path in (measured.results / NOTEBOOKS).glob("*.ipynb"))
-        if REFERENCE in names and not _references(tree):
-            names.remove(REFERENCE)
-            where = measured.results / NOTEBOOKS / f"{REFERENCE}.ipynb"
-            notes.leave(tree.name(where), "the recorded campaigns of other machines that it draws are not here")
         try:
             with _drawn_again(tree, measured, names) as again:
                 failed = read_json(again / NOTEBOOKS / FAILED)
@@ -86,7 +82,7 @@ def _drawn_again(tree: Tree, measured: Measured, names: Sequence[str]) -> Iterat
         below = measured.results.relative_to(tree.root)
         results = Path(scratch, below)
         results.mkdir(parents=True)
-        for shared in (layout.REFERENCES, layout.REFERENCE_TABLES, layout.CAMPAIGNS, layout.PROFILES):
+        for shared in (layout.CAMPAIGNS, layout.PROFILES):
             if (tree.root / shared).is_dir() and not (Path(scratch) / shared).exists():
                 (Path(scratch) / shared).symlink_to(tree.root / shared)
         for name in (TABLES, layout.MACHINES):
@@ -102,8 +98,7 @@ def _compare_figures(tree: Tree, notes: Notes, measured: Measured, again: Path, 
     there, ours = measured.results / FIGURES, again / FIGURES
     known = {path.relative_to(there) for path in there.rglob("*.svg")}
     made = {path.relative_to(ours) for path in ours.rglob("*.svg")}
-    kept = {path for path in known if path.parts[0] == REFERENCE and not _references(tree)}
-    for path in sorted((known | made) - kept):
+    for path in sorted(known | made):
         notes.look("figures")
         where = tree.name(there / path)
         if path not in known:
