@@ -37,7 +37,7 @@ Key = TypeVar("Key")
 COPIES = "copies"  # a benchmark, by its name
 IMAGE_COSTS = "image_costs"
 TABLES = (
-    "verdicts", "decisions", "job_length", "counts", "fingerprints", "families", "stack_profiles",
+    "verdicts", "decisions", "job_length", "fingerprints", "families", "stack_profiles",
     "kernels", "image_costs", "ledger",
 )  # fmt: skip
 
@@ -58,7 +58,6 @@ class Evidence:
     verdicts: pd.DataFrame
     decisions: pd.DataFrame
     job_length: pd.DataFrame
-    counts: pd.DataFrame
     fingerprints: pd.DataFrame
     families: pd.DataFrame
     stack_profiles: pd.DataFrame

@@ -269,8 +269,7 @@ BESIDE_THE_HOST = (
         figure("split", ALONE, "single"),
         each(workloads,
             folded("Numbers: {it.title}",
-                tables(own(number_tables.times_table),
-                    own(_filled(number_tables.steps_table)), own(_filled(number_tables.counts_table))))),
+                tables(own(number_tables.times_table), own(_filled(number_tables.steps_table))))),
         title("Compared with the host"),
         figures("intervals",
             "Hollow points: the A/A control, the host compared with itself. No container causes these "
@@ -423,7 +422,7 @@ BEHIND = (  # the papers stand before
     section("conditions", "Conditions", "machine", "Conditions",
         lines(machine.deviation_sentences),
         own_jobs.lacking("conditions"),
-        tables(machine.conditions_table, machine.differing_table, machine.others_table)),
+        tables(machine.conditions_table, machine.others_table)),
     section("reference", "Reference machine", "machine", "Reference machine",
         each(reference_section.section, *REFERENCE)),
     section("method", "Method", "method", "How it was measured",

@@ -325,13 +325,13 @@ def test_an_environments_own_condition_is_listed_by_itself(evidence):
             launch["inside"]["facts"]["niceness"] = 10 if env == "docker" else 0
             launch["inside"]["facts"]["environment_bytes"] = random.randrange(4096)
     changed = replace(evidence, campaigns=(with_units(evidence.campaigns[0], units),))
-    table = machine.differing_table(changed)
+    table = machine.conditions_table(changed)
     rows = {row[0]: dict(zip(table.columns[1:], row[1:], strict=True)) for row in table.rows}
     assert rows["niceness"] == {"Host": "0", "Docker": "10", "Apptainer": "0", "Charliecloud": "0"}
     assert rows["status: Seccomp"]["Docker"] == "2" and rows["root mount: type"]["Host"] == "ext4"
     assert not {"environment bytes", "kernel", "hostname", "torch: threads"} & set(rows)
     assert "kernel" in table.note and "torch: threads" in table.note and "niceness" not in table.note
-    plain = {row[0] for row in machine.differing_table(evidence).rows}
+    plain = {row[0] for row in machine.conditions_table(evidence).rows}
     assert plain == set(rows) - {"niceness"}
 
 
@@ -342,7 +342,7 @@ def test_a_fact_that_varies_on_the_host_itself_differs_only_where_nothing_is_sha
             launch["inside"]["facts"]["affinity"] = [number % 2 if env != "docker" else 2]
             launch["inside"]["facts"]["gid"] = number % 3
     changed = replace(evidence, campaigns=(with_units(evidence.campaigns[0], units),))
-    rows = {row[0]: row[1:] for row in machine.differing_table(changed).rows}
+    rows = {row[0]: row[1:] for row in machine.conditions_table(changed).rows}
     assert rows["affinity"][:2] == ["0 or 1", "2"] and "gid" not in rows
 
 
