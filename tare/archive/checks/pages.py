@@ -35,7 +35,6 @@ WRITTEN = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2} UTC")
 FILE = re.compile(r"(\bSTUDY=|--configfile )(?:[^\s<>&\"']|&#39;)+")
 GENERATOR = re.compile(r'<meta name="generator" content="Tare ([^"]*)">')
 RANDOM_ID = re.compile(r"\bT_[0-9a-f]{5}")  # pandas' of a styled table
-ENTRIES = re.compile(r'<script type="application/json" id="entries">(.*?)</script>', re.DOTALL)
 DRAWN_BY = {"tare/report": project_root, "notebooks": data_root}
 
 
@@ -274,8 +273,6 @@ def _inline(measured: Measured) -> str:
 def _compare_pages(
     tree: Tree, notes: Notes, folder: Path, there: Mapping[str, str], made: Mapping[str, str]
 ) -> None:
-    from tare.report import search
-
     for name in sorted({*there, *made}):
         where = tree.name(folder / name)
         notes.look("pages")
@@ -285,31 +282,8 @@ def _compare_pages(
             notes.fail(where, "is none of the pages that the study has")
         elif (said := GENERATOR.search(there[name])) is not None and said[1] != __version__:
             notes.leave(where, f"was written by Tare {said[1]}, and {__version__} checks")
-        elif name == search_page():
-            texts = {
-                page: text for page, text in there.items() if page in made and page not in (name, print_page())
-            }
-            ordered = {page: texts[page] for page in made if page in texts}
-            found = ENTRIES.search(there[name])
-            if found is None or found[1] != search.as_data(search.entries(ordered)):
-                _differs(tree, notes, where, "finds other texts than the pages have")
-            _compare_page(tree, notes, where, ENTRIES.sub("", there[name]), ENTRIES.sub("", made[name]))
         else:
             _compare_page(tree, notes, where, there[name], made[name])
-
-
-def search_page() -> str:
-    """File of the page that finds what stands where."""
-    from tare.report.pages import SEARCH
-
-    return SEARCH
-
-
-def print_page() -> str:
-    """File of the page that has all others."""
-    from tare.report.pages import PRINT
-
-    return PRINT
 
 
 def _compare_page(tree: Tree, notes: Notes, where: str, there: str, made: str) -> None:
