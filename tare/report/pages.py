@@ -31,7 +31,7 @@ from tare.report import answer, machine, method, notebooks, scenarios
 from tare.report.evidence import Evidence
 from tare.report.figures import style
 from tare.report.sections import present
-from tare.report.words.labels import env_title, titles_in, workload_title
+from tare.report.words.labels import titles_in, workload_title
 from tare.report.words.layout import remedy, unbroken
 from tare.report.words.wording import verdict_text
 
@@ -181,17 +181,12 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "glances": answer.glances(evidence),
         "beside_intervals": answer.notes(evidence),
         "not_run": [
-            (env_title(env), reason, remedy(mend) if (mend := _remedy(evidence, env)) else None)
-            for env, reason in method.absent(evidence).items()
+            one._replace(remedy=remedy(one.remedy) if one.remedy else None)
+            for env, one in method.absent(evidence).items()
             if env not in set(evidence.verdicts["launch"])  # nor in another scenario
         ],
         "colours": {env: style.paint(env) for env in (*evidence.environments, CONTROL)},
     }
-
-
-def _remedy(evidence: Evidence, env: str) -> str | None:
-    """What fixes an environment that is unavailable, as its probe says."""
-    return evidence.probes[env].remedy if env in evidence.probes else None
 
 
 def scaled(study: Study) -> list[str]:

@@ -113,9 +113,9 @@ def _paper_section(study: published.Published) -> Section:
 def _unavailable(evidence: Evidence) -> list[Markup]:
     """Environments that this machine lacks, each with its reason and what fixes it."""
     return [
-        Markup("<strong>{title}</strong>: {reason}").format(**row)
-        + (Markup(". To fix it: {}").format(remedy(row["remedy"])) if row["remedy"] else "")
-        for row in method.unavailable(evidence)
+        Markup("<strong>{}</strong>: {}").format(one.title, one.reason)
+        + (Markup(". To fix it: {}").format(remedy(one.remedy)) if one.remedy else "")
+        for one in method.unavailable(evidence)
     ]
 
 

@@ -60,9 +60,9 @@ def test_the_first_screen_has_every_interval_of_the_answer(evidence, page):
 
 def test_unavailable_environments_have_reason_and_remedy(evidence, page):
     (row,) = method.unavailable(evidence)
-    assert row["title"] == "Podman"
-    assert row["reason"] == builders.UNAVAILABLE["podman"]
-    assert row["remedy"] in visible(page)
+    assert row.title == "Podman"
+    assert row.reason == builders.UNAVAILABLE["podman"]
+    assert row.remedy in visible(page)
     assert builders.UNAVAILABLE["podman"] in visible(page)
     assert f"Podman is unavailable: {builders.UNAVAILABLE['podman']}" in visible(page[: page.index("<nav")])
 

@@ -125,25 +125,11 @@ def sheet(
         yield figure, figure.axes[0]
 
 
-def legend(figure: Figure, title: str, entries: tuple[Any, Any], ncols: int | None = None, **look: Any) -> None:
-    """Title and legend above the axes; without a number of columns, as many as environments' names fit."""
-    names = len(entries[1])
-    figure.legend(
-        *entries, loc="outside upper left", ncols=ncols or (names if names <= 4 else 3), alignment="left",
-        title=heading(figure, title), title_fontproperties={"weight": "bold", "size": 10.5}, **look,
-    )  # fmt: skip
-
-
 def heading(figure: Figure, title: str) -> str:
     """A title in as many lines as the figure's width takes; the figure grows by those after the first."""
     lines = wrap(title, int(TITLE_LETTERS * figure.get_figwidth() / WIDTH_IN))
     figure.set_figheight(figure.get_figheight() + TITLE_LINE_IN * lines.count("\n"))
     return lines
-
-
-def title_above(figure: Figure, title: str) -> None:
-    """The title of a figure whose legend has none, from the figure's left edge."""
-    figure.suptitle(heading(figure, title), x=0.01, ha="left", fontsize=10.5, fontweight="bold")
 
 
 def bare(axes: Axes, *, grid: Literal["x", "y", "both"] = "x") -> None:
@@ -158,11 +144,6 @@ def points(axes: Axes, x: Any, y: Any, env: str, **look: Any) -> None:
     axes.plot(x, y, **{"linestyle": "none", "label": env_title(env), **point_style(env), **look})
 
 
-def beside(axes: Axes, text: str, at: tuple[float, float], right: float = 6, size: float = 9) -> None:
-    """A text to the right of a place."""
-    axes.annotate(text, at, (right, 0), textcoords="offset points", va="center", fontsize=size)
-
-
 def stacked(axes: Axes, table: Any, fills: Sequence[str], names: Sequence[str], ends: Sequence[str] = ()) -> None:
     """A bar for each row of a table, its columns one behind the other; behind each bar a word."""
     left = table.sum(axis=1) * 0.0
@@ -171,7 +152,8 @@ def stacked(axes: Axes, table: Any, fills: Sequence[str], names: Sequence[str], 
         axes.barh(range(len(table)), values, left=left, height=0.66, **look)
         left = left + values
     for place, text in enumerate(ends):
-        beside(axes, text, (left.iloc[place], place))
+        at = (left.iloc[place], place)
+        axes.annotate(text, at, (6, 0), textcoords="offset points", va="center", fontsize=9)
     axes.set_yticks(range(len(table)), names)
     axes.set_ylim(len(table) - 0.4, -0.6)
     axes.set_xlim(0, (1.3 if ends else 1.05) * left.max() or 1)
@@ -179,24 +161,20 @@ def stacked(axes: Axes, table: Any, fills: Sequence[str], names: Sequence[str], 
 
 
 def finish(
-    figure: Figure,
-    title: str,
-    note: str,
-    ncols: int | None = None,
-    entries: Any = None,
-    *,
-    alt: str = "",
-    **look: Any,
+    figure: Figure, title: str, note: str, ncols: int | None = None, entries: Any = None, alt: str = "", **look: Any
 ) -> Drawing:
     """Title, with a legend where there are entries, and the note below: the drawing with its words.
 
-    Without `entries` they are what the first axes have names for.
+    Without `entries` they are what the first axes have names for; without `ncols`, as many columns as names fit.
     """
-    entries = entries or figure.axes[0].get_legend_handles_labels()
-    if entries[0]:
-        legend(figure, title, entries, ncols, **look)
+    entries, lines = entries or figure.axes[0].get_legend_handles_labels(), heading(figure, title)
+    if names := len(entries[1]):
+        figure.legend(
+            *entries, loc="outside upper left", ncols=ncols or (names if names <= 4 else 3), alignment="left",
+            title=lines, title_fontproperties={"weight": "bold", "size": 10.5}, **look,
+        )  # fmt: skip
     else:
-        title_above(figure, title)
+        figure.suptitle(lines, x=0.01, ha="left", fontsize=10.5, fontweight="bold")
     return noted(figure, title, note, alt)
 
 

@@ -55,21 +55,21 @@ Mark = Callable[[Axes, pd.DataFrame, Trace, str], None]
 
 
 def over_time(
-    rows: pd.DataFrame, steps: pd.DataFrame | None, traces: Sequence[Trace], title: str, note: str,
+    rows: pd.DataFrame, steps: pd.DataFrame | None, traces: Sequence[Trace], title: str, note: str, nothing: str,
     mark: Mark = lambda *_: None,
-) -> style.Drawing | None:  # fmt: skip
+) -> style.Drawing:  # fmt: skip
     """One panel per trace, one line per environment, from the start of the first step on; start-up is negative.
 
-    A trace that was zero throughout, or not sampled, has no panel, and the note names it; None without any. Where
-    a row has no aligned time (an older record), time is from the launcher's call. `steps`: the workload's rows of
-    the table of steps, whose ends are ticked and whose rate has a panel. `mark` adds to each line.
+    A trace that was zero throughout, or not sampled, has no panel, and the note names it; `nothing` is said without
+    any. Where a row has no aligned time (an older record), time is from the launcher's call. `steps`: the table of
+    steps, whose ends are ticked and whose rate has a panel. `mark` adds to each line.
     """
     found = [trace for trace in traces if rows[trace.column].notna().any()]
     shown = [trace for trace in found if rows[trace.column].any()]
     zero = [trace.name for trace in found if trace not in shown]
     lacking = [trace.name for trace in traces if trace not in found]
     if not shown:
-        return None
+        return style.empty(title, nothing)
     note += f" Unavailable: {', '.join(lacking)}." if lacking else ""
     note += f" Zero in every sample: {', '.join(zero)}." if zero else ""
     when = time_of(rows)
@@ -134,8 +134,7 @@ def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None
         "n = 1 profiled launch per environment: the program and its children, sampled by one of its threads, "
         "including the profiler's own work. The time before the first sample is the runtime's start."
     )
-    drawing = over_time(rows, of(steps, workload), OF_PROCESSES, title, note)
-    return drawing or style.empty(title, "no profiled launch left samples")
+    return over_time(rows, of(steps, workload), OF_PROCESSES, title, note, "no profiled launch left samples")
 
 
 def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
@@ -215,8 +214,8 @@ def device_samples(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | N
         "n = 1 profiled launch per environment, sampled by NVML on the host. Utilisation means that some kernel "
         f"ran, not how much of the device was used. {said}"
     )
-    drawing = over_time(rows, of(steps, workload), SENSORS, title, note, _ring)
-    return drawing or style.empty(title, "the driver gave no samples of a profiled launch")
+    nothing = "the driver gave no samples of a profiled launch"
+    return over_time(rows, of(steps, workload), SENSORS, title, note, nothing, _ring)
 
 
 def _ring(axes: Axes, own: pd.DataFrame, trace: Trace, when: str) -> None:
