@@ -7,8 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tare.analysis.capacity import ceilings
-from tare.analysis.capacity.roofs import roofs
 from tare.core.files import canonical_json
 from tare.literature.finding import listed
 from tare.machine.gpu_health import gpu_flags
@@ -28,7 +26,7 @@ from tare.model.studies.stacks import BOUND, is_official, load_stack
 from tare.report.evidence import Campaign, Evidence
 from tare.report.words.labels import alike_titles, env_title, facts_of, workload_title
 from tare.report.words.layout import UNAVAILABLE, Row, Table, by_environment, field, value_text
-from tare.report.words.quantities import prefixed, seconds, size_bytes, units_text
+from tare.report.words.quantities import seconds, size_bytes, units_text
 
 # Of each launch its own, by chance or by name, whatever the environment.
 OF_A_LAUNCH = ("hostname", "cwd", "boot_id", "environment_bytes", "cgroups", "namespaces", "cpu_stat")
@@ -311,7 +309,7 @@ def package_list(evidence: Evidence) -> list[str]:
 
 
 def device_table(evidence: Evidence) -> Table:
-    """The device that trains, with rates that were measured here."""
+    """The device that trains; its measured rates are the ceilings of the roofline."""
     record = evidence.machine
     device = evidence.study.device
     rows: list[Row] = [["Device of the study", "the CPU" if device == "cpu" else device]]
@@ -319,21 +317,7 @@ def device_table(evidence: Evidence) -> Table:
         rows += _fact_rows(record, {"cpu_model": "Processor"})
     rows += _fact_rows(record, facts_of("device"))
     rows += gpu_rows(record.told() if record else {}) or _fact_rows(record, {"gpus": "NVIDIA devices"})
-    if evidence.ceilings is not None:
-        roof = roofs(evidence.ceilings)
-        for name, row in (("Memory bandwidth", roof["memory"]), ("Best bandwidth", roof["cache"])):
-            text = f"{name} ({row['kernel']}, {size_bytes(row['working_set_bytes'])})"
-            rows.append([text, f"{prefixed(row['bytes_per_s'], 'B/s')}, measured"])
-        for precision, row in ceilings.peaks(evidence.ceilings).items():
-            text = f"Matrix product, {precision} ({row['kernel']}, n = {row['size']})"
-            rows.append([text, f"{prefixed(row['flop_per_s'], 'FLOP/s')}, measured"])
-        for precision, peak in ceilings.claimed(evidence.ceilings).items():
-            rows.append([f"Peak, {precision}", f"{prefixed(peak, 'FLOP/s')}, modelled"])
-        rows.append(["Source of the peaks", ceilings.claim_source(evidence.ceilings)])
-    threads = evidence.study.conditions.threads
-    note = f"Rates: best repetition with {threads} thread{'s' if threads > 1 else ''}, as in the study's training."
-    note = note if evidence.ceilings is not None else ""
-    return Table(caption="Device", columns=["", "value"], rows=rows, note=note, wide=False)
+    return Table(caption="Device", columns=["", "value"], rows=rows, wide=False)
 
 
 def _watched(evidence: Evidence) -> Iterator[tuple[Campaign, list[Others], Others | None]]:
