@@ -200,8 +200,6 @@ def test_machine_facts_that_could_not_be_read_have_their_reason(evidence):
     rows = {row[0]: row[1] for row in machine.device_table(evidence).rows}
     assert rows["Frequency governor"] == "unavailable: no cpufreq in a virtual machine"
     assert rows["Caches"] == "L1d: 32.0 KiB; L3: 35.8 MiB"
-    assert rows["Matrix product, float32 (onednn, n = 1024)"] == "72.0 GFLOP/s, measured"
-    assert rows["Peak, float32"] == "80.0 GFLOP/s, modelled" and "Zen 2" in rows["Source of the peaks"]
 
 
 def test_a_virtual_host_is_a_limit(evidence):

@@ -62,7 +62,7 @@ def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         n = ", ".join(dict.fromkeys(units_text(count, str(kind)) for kind, count in by_kind.items()))
         ringed = f" Ringed: {flagged} outliers (over 5 MAD), kept." if flagged else ""
         note = f"n = {n}. Dots: launches; bar: median.{ringed} Axes don't start at 0."
-        return style.noted(figure, title, note)
+        return style.finish(figure, title, note)
 
 
 def _dots(axes: Axes, rows: pd.DataFrame, environments: list[str]) -> int:

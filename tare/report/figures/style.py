@@ -156,7 +156,7 @@ def stacked(axes: Axes, table: Any, fills: Sequence[str], names: Sequence[str], 
 def finish(
     figure: Figure, title: str, note: str, ncols: int | None = None, entries: Any = None, alt: str = "", **look: Any
 ) -> Drawing:
-    """Title, with a legend where there are entries, and the note below: the drawing with its words.
+    """Title, with a legend where there are entries, and below the note: n, and what bars and intervals are.
 
     Without `entries` they are what the first axes have names for; without `ncols`, as many columns as names fit.
     """
@@ -168,11 +168,6 @@ def finish(
         )  # fmt: skip
     else:
         figure.suptitle(lines, x=0.01, ha="left", fontsize=10.5, fontweight="bold")
-    return noted(figure, title, note, alt)
-
-
-def noted(figure: Figure, title: str, note: str, alt: str = "") -> Drawing:
-    """A figure with a line below its axes: n, and what bars and intervals are; its words are the same."""
     figure.supxlabel(wrap(note, NOTE_LETTERS), x=0.01, ha="left", fontsize=9, color=MUTED)
     return Drawing(figure=figure, title=title, alt=alt or f"{title}. {note} The report has the numbers in tables.")
 

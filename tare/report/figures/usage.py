@@ -73,7 +73,8 @@ def over_time(
     note += f" Unavailable: {', '.join(lacking)}." if lacking else ""
     note += f" Zero in every sample: {', '.join(zero)}." if zero else ""
     when = time_of(rows)
-    ticked = steps if steps is not None and len(steps) and when == ALIGNED else None
+    ticked = None if steps is None else steps[steps["workload"].isin(rows["workload"])]
+    ticked = ticked if ticked is not None and len(ticked) and when == ALIGNED else None
     if ticked is not None:
         note += f" {sentence_case(RATE.name)}: over the steps that took their batch from it; ticks: ends of steps."
     count = len(shown) + (ticked is not None)
@@ -97,13 +98,12 @@ def panel(
 
     A `column` of one workload's rows, divided by `unit`, over a column of time (`time_of`).
     """
-    ticked = steps if steps is not None and len(steps) and when == ALIGNED else None
     for number, env in enumerate(sorted(rows["launch"].unique(), key=env_order)):
         own = rows[rows["launch"] == env].sort_values(when)
         colour, label = style.colour(env), env_title(env)
         axes.plot(own[when], own[column] / unit, color=colour, linewidth=1.3, alpha=0.9, label=label)
-        if ticked is not None:
-            ends = ticked.loc[ticked["launch"] == env, "end_s"]
+        if steps is not None:
+            ends = steps.loc[steps["launch"] == env, "end_s"]
             axes.plot(
                 ends, [0.98 - 0.05 * number] * len(ends), linestyle="none", marker="|", markersize=4,
                 color=colour, transform=axes.get_xaxis_transform(),
@@ -111,7 +111,7 @@ def panel(
     if when == ALIGNED:
         axes.axvline(0, color=style.MUTED, linewidth=0.8, linestyle=":")
     axes.set_ylim(bottom=0)
-    if ticked is not None:
+    if steps is not None:
         axes.set_ylim(top=ABOVE * axes.get_ylim()[1])
     style.bare(axes, grid="y")
 
@@ -119,11 +119,6 @@ def panel(
 def time_of(rows: pd.DataFrame) -> str:
     """The column of time: aligned at the first step where every row has it."""
     return ALIGNED if len(rows) and rows[ALIGNED].notna().all() else AS_CALLED
-
-
-def of(table: pd.DataFrame | None, workload: str) -> pd.DataFrame | None:
-    """A workload's rows of a table that may not be there."""
-    return None if table is None else table[table["workload"] == workload]
 
 
 def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None = None) -> style.Drawing:
@@ -134,7 +129,7 @@ def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None
         "n = 1 profiled launch per environment: the program and its children, sampled by one of its threads, "
         "including the profiler's own work. The time before the first sample is the runtime's start."
     )
-    return over_time(rows, of(steps, workload), OF_PROCESSES, title, note, "no profiled launch left samples")
+    return over_time(rows, steps, OF_PROCESSES, title, note, "no profiled launch left samples")
 
 
 def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
@@ -215,7 +210,7 @@ def device_samples(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | N
         f"ran, not how much of the device was used. {said}"
     )
     nothing = "the driver gave no samples of a profiled launch"
-    return over_time(rows, of(steps, workload), SENSORS, title, note, nothing, _ring)
+    return over_time(rows, steps, SENSORS, title, note, nothing, _ring)
 
 
 def _ring(axes: Axes, own: pd.DataFrame, trace: Trace, when: str) -> None:
