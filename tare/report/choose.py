@@ -93,17 +93,17 @@ def _ranking(ranked: Sequence[Ranked]) -> Table:
             "rank": lambda row: f"{row.rank}{'=' if row.tied else ''}",
             "candidate": lambda row: row.candidate.name,
             "predicted": lambda row: seconds(row.elapsed.seconds),
-            f"{1 - ALPHA:.0%} interval": lambda row: _between(row.elapsed.low, row.elapsed.high),
+            f"{1 - ALPHA:.0%} interval": lambda row: (
+                None
+                if row.elapsed.low is None or row.elapsed.high is None
+                else f"{seconds(row.elapsed.low)} to {seconds(row.elapsed.high)}"
+            ),
             "a step": field("step_s", seconds),
             "why": field("why"),
         },
         caption="Predicted time of the job, modelled",
         note=f"{WHY} {TIES}" if any(row.tied for row in ranked) else WHY,
     )
-
-
-def _between(low: float | None, high: float | None) -> str | None:
-    return None if low is None or high is None else f"{seconds(low)} to {seconds(high)}"
 
 
 def _measured(measured: Measured) -> Table:

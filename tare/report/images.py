@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,7 +33,6 @@ FIRST = "ready_s"  # the sum of the stages stands above them
 PRICE_ITEMS = (FIRST, *(item for item in image_costs.ITEMS if item != FIRST and not item.endswith("_start_s")))
 PARTS = {"runtime": "runtime_start_s", "imports": "imports_s", "machine read": "machine_read_bytes",
          "process read": "own_read_bytes", "major faults": "major_faults"}  # fmt: skip
-Text = Callable[[str], str | Cell | None]
 RECIPES = {"docker": "Dockerfile", "apptainer": "definition file"}  # by the environment that runs what it gives
 OUR_STAGES = ("tree_s", "assemble_s", "convert_s")  # what follows base and packages, which both have already
 OUR_BYTES = {"docker": "said_bytes", "apptainer": "disk_bytes"}
@@ -75,17 +74,15 @@ class Case:
 
     def prices(self) -> Table:
         """Seconds and bytes of every form: items as rows, environments as columns."""
-        found: list[tuple[str, Text]] = [
-            (sentence_case(image_costs.ITEMS[item]), partial(self._price, item)) for item in PRICE_ITEMS
-        ]
-        shown = [one for one in found if any(one[1](env) is not None for env in self.environments)]
+        shown = [one for one in PRICE_ITEMS if any(self._price(one, env) is not None for env in self.environments)]
         kept = self.cost(image_costs.SHARED, "disk_bytes")
         note = (
             "Each stage was timed when it was made; what is in the cache is not made again. A dash: the form needs "
             "no such stage. Added: blocks that are not hard links to files of the host's own tree."
         )
         archive = f" The image that forms are made from adds {size_bytes(kept)} in the cache." if kept else ""
-        columns = {"": lambda one: one[0], **by_environment(self.environments, lambda one, env: one[1](env))}
+        columns: dict[str, Reader] = {"": lambda item: sentence_case(image_costs.ITEMS[item])}
+        columns |= by_environment(self.environments, self._price)
         note = " ".join([note + archive, *self._notes()])
         return Table.of(shown, columns, caption=f"What the images of {self.stack} cost", note=note, numeric=True)
 
