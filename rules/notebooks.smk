@@ -11,21 +11,6 @@ VARIED = {
 LEVELLED = (
     WORKLOADS if STUDIED.rounds.steps and len(STUDIED.rounds.steps.levels) > 1 else []
 )
-# Workloads that have an arm in every environment; each has one figure of all its arms.
-ARM_WORKLOADS = sorted(
-    {
-        *LEVELLED,
-        *(
-            one.workload
-            for one, arm in VARIED.items()
-            if not arm.is_setting and not arm.other_stack
-        ),
-    }
-)
-STACK_WORKLOADS = list(study_module.workloads_of_stacks(STUDIED))
-PROFILED_IN_STACKS = sorted(
-    {workload for workload, _ in study_module.profiled_stacks(STUDIED)}
-)
 # Workloads of which anything was varied that the host can be weighed by.
 CHOICE_WORKLOADS = sorted({*LEVELLED, *(one.workload for one in VARIED)})
 # What a device of its own did; whether there is one is found where it is measured, and the figures say it.
@@ -102,15 +87,9 @@ NOTEBOOKS = {
     ),
     "why": (
         "why",
-        ["metrics", "verdicts", "kernels"],
+        ["metrics", "kernels"],
         [],
-        figures("why", "Environments", "where extra time sits", WORKLOADS),
-    ),
-    "image_costs": (
-        "image_costs",
-        ["image_costs"],
         [],
-        figures("image_costs", "Images", "what an image costs", ["all"]),
     ),
 }
 if not WORKLOADS:  # commands alone
@@ -165,21 +144,9 @@ if SWEPT:
 if CHOICE_WORKLOADS:
     NOTEBOOKS["choices"] = (
         "environment or settings",
-        ["metrics", "verdicts", "stack_profiles"],
+        ["metrics", "verdicts"],
         [],
-        [
-            *figures(
-                "choices", "Environments", "environment or settings", CHOICE_WORKLOADS
-            ),
-            *figures("arms", "Environments", "arms", ARM_WORKLOADS),
-            *figures("stacks", "Environments", "stacks", STACK_WORKLOADS),
-            *figures(
-                "stack_steps",
-                "Environments",
-                "what a step is made of, by stack",
-                PROFILED_IN_STACKS,
-            ),
-        ],
+        figures("choices", "Environments", "environment or settings", CHOICE_WORKLOADS),
     )
 if DEVICE_WORKLOADS:
     NOTEBOOKS["device"] = (
@@ -192,16 +159,6 @@ if DEVICE_WORKLOADS:
         + figures(
             "device_samples", "Device", "the device over a launch", DEVICE_WORKLOADS
         ),
-    )
-if REFERENCES:
-    NOTEBOOKS["reference"] = (
-        "reference machines",
-        [],
-        [
-            *collect(checkout_file(layout.reference_record("{name}")), name=REFERENCES),
-            *collect(layout.reference_table("{name}", "metrics.csv"), name=REFERENCES),
-        ],
-        [directory("<results>/figures/reference")],
     )
 
 

@@ -15,7 +15,7 @@ from tare.analysis.capacity.ceilings import read_ceilings
 from tare.core.files import project_root, write_text
 from tare.literature.published import load
 from tare.model import tables
-from tare.report import figures, references
+from tare.report import figures
 
 STAND_IN = "a stand-in"  # all that such a figure says
 
@@ -57,10 +57,9 @@ def stand_in(stem):
 
 def draw(results):
     """Small stand-ins for the figures, which have tests of their own."""
-    names = ["batch_size", "intervals", "units", "utilisation", "operators", "why", "roofline"]
-    names += ["stacks", "job_length"]
+    names = ["batch_size", "intervals", "units", "utilisation", "operators", "roofline", "job_length"]
     stems = [f"{name}_{workload}" for workload in builders.WORKLOADS for name in (*names, "choices")]
-    stems += ["arms_mnist_cnn", "split", "roofline", "image_costs"]
+    stems += ["split", "roofline"]
     study = load("nyu2022", project_root() / "config/published")  # a test may have papers elsewhere
     stems += [figures.file_name(study.paper, number) for number in figures.figure_names(study)]
     for stem in stems:
@@ -69,10 +68,10 @@ def draw(results):
 
 def draw_papers(results, papers, workloads):
     """The figures of papers as they are; small stand-ins for all others, of these workloads."""
-    names = ["batch_size", "intervals", "units", "utilisation", "operators", "why", "roofline"]
-    names += ["stacks", "job_length", "choices"]
+    names = ["batch_size", "intervals", "units", "utilisation", "operators", "roofline", "job_length"]
+    names += ["choices"]
     stems = [f"{name}_{workload}" for workload in workloads for name in names]
-    for stem in [*stems, "split", "roofline", "image_costs"]:
+    for stem in [*stems, "split", "roofline"]:
         write_text(results / f"figures/{stem}.svg", stand_in("figure"))
     given = figures.read_given(results)
     for paper in papers:
@@ -92,7 +91,6 @@ def draw_kinds(results, drawings):
             write_text(path, stand_in(name))
         else:
             figures.write(drawing(), path)
-    draw_references(results)
 
 
 def draw_all(results):
@@ -105,11 +103,6 @@ def draw_device(results):
     draw_kinds(results, device_drawings(results))
 
 
-def draw_references(results):
-    for one in references.gather(results, results)[0]:
-        references.draw(one, results / "figures/reference" / one.name)
-
-
 def host_drawings(results):
     """By file name, what draws the figure."""
     folder = results / "tables"
@@ -117,15 +110,12 @@ def host_drawings(results):
     samples, operators, steps = (
         tables.read(name, folder / f"{name}.csv") for name in ("samples", "operators", "steps")
     )
-    jobs, costs = (tables.read(name, folder / f"{name}.csv") for name in ("job_length", "image_costs"))
+    jobs = tables.read("job_length", folder / "job_length.csv")
     own, headline = figures.joint(metrics), figures.joint(verdicts)
     drawings = {
-        "image_costs": partial(figures.image_costs, costs),
         "split": partial(figures.split, own, builders.WORKLOADS),
         **roofline_drawings(results, metrics),
     }
-    for workload in figures.arm_workloads(metrics):
-        drawings[f"arms_{workload}"] = partial(figures.arms, verdicts, workload)
     for workload in builders.WORKLOADS:
         drawings |= {
             f"batch_size_{workload}": partial(figures.batch_size, metrics, workload),
@@ -134,8 +124,6 @@ def host_drawings(results):
             f"utilisation_{workload}": partial(figures.utilisation, samples, workload, steps),
             f"operators_{workload}": partial(figures.operator_times, operators, workload),
             f"job_length_{workload}": partial(figures.job_length, jobs, workload),
-            f"why_{workload}": partial(figures.why, metrics, verdicts, workload),
-            f"stacks_{workload}": partial(figures.stacks, verdicts, workload),
         }
     study, given = load("nyu2022"), figures.read_given(results)
     for number in figures.figure_names(study):

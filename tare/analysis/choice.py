@@ -127,11 +127,6 @@ def _varied(table: pd.DataFrame, workload: str) -> list[str]:
     return sorted(found, key=lambda n: (KINDS.index(kind_of(n)), n))
 
 
-def arm_workloads(table: pd.DataFrame, *, stacks: bool = False) -> list[str]:
-    """Workloads that have a campaign of an arm with every environment, or of another stack."""
-    return [name for name in sorted(table["workload"].unique()) if arm_campaigns(table, name, stacks=stacks)]
-
-
 def level_campaigns(table: pd.DataFrame, workload: str) -> list[str]:
     """Names of all campaigns of one workload that hold a level beside the headline's: arms, settings, stacks."""
     return [

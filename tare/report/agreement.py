@@ -17,10 +17,11 @@ from tare.model.records.machine import MachineRecord
 from tare.model.registry import SINGLE
 from tare.model.studies.layout import read_name
 from tare.report import pages
+from tare.report.answer import glance
 from tare.report.figures import style
 from tare.report.side_by_side import asked, facts
 from tare.report.words.decisions import because
-from tare.report.words.labels import arm_title, env_order, env_title, metric_order, metric_title, workload_title
+from tare.report.words.labels import arm_title, env_title, metric_order, metric_title, workload_title
 from tare.report.words.layout import Cell, Table
 from tare.report.words.wording import missing, signed, verdict_text
 
@@ -76,17 +77,11 @@ def glances(table: pd.DataFrame, titles: Sequence[str]) -> list[SimpleNamespace]
     campaigns = table["first_campaign"].fillna(table["second_campaign"])
     questions = [asked(*both) for both in zip(table["metric"], campaigns, strict=True)]
     for (workload, question), rows in table.assign(asked=questions).groupby(["workload", "asked"], sort=False):
-        own = sorted(rows.to_dict("records"), key=lambda row: env_order(row["launch"]))
-        lines = [
-            (
-                row["environment"],
-                env_title(row["launch"], short=True),
-                [*(_stated(row, side) for side in tables.SIDES), (_gap(row), row["agreement"])],
-            )
-            for row in own
+        cells = [
+            (row["launch"], [*(_stated(row, side) for side in tables.SIDES), (_gap(row), row["agreement"])])
+            for row in rows.to_dict("records")
         ]
-        title = f"{workload_title(str(workload))}, {question}"
-        found.append(SimpleNamespace(title=title, columns=[*titles, "second to first"], rows=lines))
+        found.append(glance(f"{workload_title(str(workload))}, {question}", [*titles, "second to first"], cells))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +34,7 @@ KINDS = {"real_s": "Whole runs", "step_s": "Training steps"}
 HEADLINES = tuple(KINDS)
 WEIGHED = {"docker": "IMAGE", "podman": "IMAGE", "apptainer": "FILE", "charliecloud": "FOLDER"}  # as weigh.md says
 LENGTHS = {TEN_SECONDS: "10 seconds", HOUR: "an hour", DAY: "a day"}
+Shown = tuple[str, str | None]  # an interval, or why there is none, and its verdict
 
 
 def summary(evidence: Evidence) -> list[str]:
@@ -80,15 +81,17 @@ def glances(evidence: Evidence | Reference) -> list[SimpleNamespace]:
             (row["launch"], row["asked"]): (signed(row["ci_low"], row["ci_high"]), row["verdict"])
             for row in rows.to_dict("records")
         }
-        lines = [
-            (env, env_title(env, short=True), [cells.get((env, asked), ("not run", None)) for asked in firsts])
-            for env in sorted(rows["launch"].unique(), key=env_order)
-        ]
-        control = [(signed(*_control(rows[rows["asked"] == asked])), None) for asked in firsts]
-        lines.append((CONTROL, env_title(CONTROL, short=True), control))
-        columns = [asked_title(asked) for asked in firsts]
-        found.append(SimpleNamespace(title=workload_title(workload), columns=columns, rows=lines))
+        own = {env: [cells.get((env, asked), ("not run", None)) for asked in firsts] for env in rows["launch"]}
+        own[CONTROL] = [(signed(*_control(rows[rows["asked"] == asked])), None) for asked in firsts]
+        found.append(glance(workload_title(workload), map(asked_title, firsts), own.items()))
     return found
+
+
+def glance(title: str, columns: Iterable[str], cells: Iterable[tuple[str, Sequence[Shown]]]) -> SimpleNamespace:
+    """One such table, from the cells of each environment and of the control."""
+    own = sorted(cells, key=lambda one: env_order(one[0]))
+    rows = [(env, env_title(env, short=True), shown) for env, shown in own]
+    return SimpleNamespace(title=title, columns=[*columns], rows=rows)
 
 
 def _control(rows: pd.DataFrame) -> tuple[float, float]:

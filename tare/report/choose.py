@@ -8,13 +8,12 @@ from types import SimpleNamespace
 
 from tare.model.roles import CONTROL
 from tare.predict.answers import Answer, Measured
-from tare.predict.checked import Checked
 from tare.predict.choose import ALPHA, Excluded, Ranked
 from tare.predict.requests import Request
 from tare.predict.search import Searched, Tried
 from tare.report.evidence import Evidence
 from tare.report.words.labels import env_title, workload_title
-from tare.report.words.layout import Cell, Table, value_text
+from tare.report.words.layout import Cell, Table, field, value_text
 from tare.report.words.quantities import seconds
 from tare.report.words.wording import percent, signed
 
@@ -94,44 +93,36 @@ def _ranking(ranked: Sequence[Ranked]) -> Table:
             "rank": lambda row: f"{row.rank}{'=' if row.tied else ''}",
             "candidate": lambda row: row.candidate.name,
             "predicted": lambda row: seconds(row.elapsed.seconds),
-            f"{1 - ALPHA:.0%} interval": lambda row: _between(row.elapsed.low, row.elapsed.high),
-            "a step": lambda row: seconds(row.step_s),
-            "why": lambda row: row.why,
+            f"{1 - ALPHA:.0%} interval": lambda row: (
+                None
+                if row.elapsed.low is None or row.elapsed.high is None
+                else f"{seconds(row.elapsed.low)} to {seconds(row.elapsed.high)}"
+            ),
+            "a step": field("step_s", seconds),
+            "why": field("why"),
         },
         caption="Predicted time of the job, modelled",
         note=f"{WHY} {TIES}" if any(row.tied for row in ranked) else WHY,
     )
 
 
-def _between(low: float | None, high: float | None) -> str | None:
-    return None if low is None or high is None else f"{seconds(low)} to {seconds(high)}"
-
-
 def _measured(measured: Measured) -> Table:
-    return _next_to_default(
-        measured.rows,
-        caption=f"Predicted and measured, next to the framework's default in {measured.rounds} sliced rounds",
-        level=measured.level,
-        note=f"{PREDICTED} Measured {measured.at}.",
-    )
-
-
-def _next_to_default(rows: Sequence[Checked], *, caption: str, level: float, note: str) -> Table:
+    rows = measured.rows
     return Table.of(
         rows,
         {
             "candidate": lambda row: Cell(text=_title(row.name), below="default" if row is rows[0] else ""),
             "predicted": lambda row: None if row.predicted is None else seconds(row.predicted.seconds),
-            "measured": lambda row: seconds(row.measured_s),
-            "error of the prediction": lambda row: (
-                None if row.error is None else f"{row.error:+.1%}".replace("-", "−")
+            "measured": field("measured_s", seconds),
+            "error of the prediction": field("error", lambda error: f"{error:+.1%}".replace("-", "−")),
+            "ratio": field("ratio", "{:.3f}".format),
+            f"longer or shorter ({measured.level:.0%})": lambda row: (
+                None if row is rows[0] else signed(row.low, row.high)
             ),
-            "ratio": lambda row: f"{row.ratio:.3f}",
-            f"longer or shorter ({level:.0%})": lambda row: None if row is rows[0] else signed(row.low, row.high),
-            "data, model, first step": lambda row: seconds(row.rest_s),
+            "data, model, first step": field("rest_s", seconds),
         },
-        caption=caption,
-        note=note,
+        caption=f"Predicted and measured, next to the framework's default in {measured.rounds} sliced rounds",
+        note=f"{PREDICTED} Measured {measured.at}.",
     )
 
 
@@ -153,12 +144,12 @@ def _fresh(searched: Searched) -> Table:
         rows,
         {
             "candidate": lambda row: beside if row is searched.over_first else _title(row.name),
-            "whole job": lambda row: seconds(row.measured_s),
-            "ratio": lambda row: f"{row.ratio:.3f}",
+            "whole job": field("measured_s", seconds),
+            "ratio": field("ratio", "{:.3f}".format),
             f"longer or shorter ({searched.level:.0%})": lambda row: (
                 None if row is searched.fresh[0] else signed(row.low, row.high)
             ),
-            "rounds": lambda row: str(row.rounds),
+            "rounds": field("rounds"),
         },
         caption="The search: its best candidate in fresh rounds",
         note=CONFIRMED + look,
@@ -172,8 +163,8 @@ def _tried(searched: Searched) -> Table:
     return Table.of(
         searched.tried,
         {
-            "candidate": lambda one: one.name,
-            "predicted": lambda one: None if one.predicted_s is None else seconds(one.predicted_s),
+            "candidate": field("name"),
+            "predicted": field("predicted_s", seconds),
             "ratio to the default": outcome,
         },
         caption="The search: every trial",
@@ -186,7 +177,7 @@ def _excluded(excluded: Sequence[Excluded]) -> Table:
         excluded,
         {
             "candidate": lambda one: one.candidate.name,
-            "reason": lambda one: one.reason,
+            "reason": field("reason"),
             "a search may try it": lambda one: "yes" if one.measurable else "no",
         },
         caption="Candidates that are not ranked",

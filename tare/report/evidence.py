@@ -37,7 +37,7 @@ Key = TypeVar("Key")
 COPIES = "copies"  # a benchmark, by its name
 IMAGE_COSTS = "image_costs"
 TABLES = (
-    "verdicts", "decisions", "job_length", "counts", "fingerprints", "families", "stack_profiles",
+    "verdicts", "decisions", "job_length", "fingerprints", "families", "stack_profiles",
     "kernels", "image_costs", "ledger",
 )  # fmt: skip
 
@@ -58,7 +58,6 @@ class Evidence:
     verdicts: pd.DataFrame
     decisions: pd.DataFrame
     job_length: pd.DataFrame
-    counts: pd.DataFrame
     fingerprints: pd.DataFrame
     families: pd.DataFrame
     stack_profiles: pd.DataFrame
@@ -166,7 +165,7 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
     ceilings = read_ceilings(roofs) if roofs.exists() else None
     network = layout.of_machine(results, machine, layout.NETWORK_FILE)
     copies = here(layout.benchmark_record(machine, COPIES))
-    found, broken = gather_references(shared, results)
+    found, broken = gather_references(shared)
     trees = {name: images / name / "tree.json" for name in stacks if name != BOUND}
     official = {name: images / name / "oci.json" for name in stacks if is_official(name)}
     curves = {(one.workload, one.name): one.path.with_name(measured.CURVES) for one in sealed}

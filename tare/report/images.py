@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,19 +22,17 @@ from tare.report.evidence import Evidence
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, by_environment, ends, field
-from tare.report.words.quantities import prefixed, seconds, significant, size_bytes, with_unit
+from tare.report.words.quantities import prefixed, seconds, size_bytes, with_unit
 from tare.report.words.wording import sentence_case, signed, without_time
 from tare.stats.costs import NEVER, Runs, runs_until_paid
 from tare.stats.intervals import log_ratios_of, t_interval
 
 FEWEST = 3  # repetitions that give an interval
 STARTS = "starts"  # the campaign of starts alone
-REFERENCE = "docker"  # what other forms are compared with: the one that people start from
 FIRST = "ready_s"  # the sum of the stages stands above them
 PRICE_ITEMS = (FIRST, *(item for item in image_costs.ITEMS if item != FIRST and not item.endswith("_start_s")))
 PARTS = {"runtime": "runtime_start_s", "imports": "imports_s", "machine read": "machine_read_bytes",
          "process read": "own_read_bytes", "major faults": "major_faults"}  # fmt: skip
-Text = Callable[[str], str | Cell | None]
 RECIPES = {"docker": "Dockerfile", "apptainer": "definition file"}  # by the environment that runs what it gives
 OUR_STAGES = ("tree_s", "assemble_s", "convert_s")  # what follows base and packages, which both have already
 OUR_BYTES = {"docker": "said_bytes", "apptainer": "disk_bytes"}
@@ -76,22 +74,15 @@ class Case:
 
     def prices(self) -> Table:
         """Seconds and bytes of every form: items as rows, environments as columns."""
-        found: list[tuple[str, Text]] = [
-            (sentence_case(image_costs.ITEMS[item]), partial(self._price, item)) for item in PRICE_ITEMS
-        ]
-        found += [
-            ("Size on disk, relative to Docker's form", self._size),
-            ("Starts until its conversion pays off, compared with Docker", self._paid_back),
-        ]
-        shown = [one for one in found if any(one[1](env) is not None for env in self.environments)]
+        shown = [one for one in PRICE_ITEMS if any(self._price(one, env) is not None for env in self.environments)]
         kept = self.cost(image_costs.SHARED, "disk_bytes")
         note = (
             "Each stage was timed when it was made; what is in the cache is not made again. A dash: the form needs "
-            "no such stage, or there is nothing to compare. Added: blocks that are not hard links to files of the "
-            "host's own tree. Pays off: from the interval of what a warm start saves."
+            "no such stage. Added: blocks that are not hard links to files of the host's own tree."
         )
         archive = f" The image that forms are made from adds {size_bytes(kept)} in the cache." if kept else ""
-        columns = {"": lambda one: one[0], **by_environment(self.environments, lambda one, env: one[1](env))}
+        columns: dict[str, Reader] = {"": lambda item: sentence_case(image_costs.ITEMS[item])}
+        columns |= by_environment(self.environments, self._price)
         note = " ".join([note + archive, *self._notes()])
         return Table.of(shown, columns, caption=f"What the images of {self.stack} cost", note=note, numeric=True)
 
@@ -100,20 +91,6 @@ class Case:
         if value is not None:
             return with_unit(value, image_costs.unit_of(item))
         return UNAVAILABLE if self.why_not(env, item) else None
-
-    def _size(self, env: str) -> str | None:
-        own, reference = self.cost(env, "disk_bytes"), self.cost(REFERENCE, "disk_bytes")
-        if own is None or not reference or env in (HOST, REFERENCE):
-            return None
-        return f"{significant(own / reference, 2)}×"
-
-    def _paid_back(self, env: str) -> str | None:
-        """After how many warm starts a dearer conversion than Docker's is paid back, by what one saves."""
-        own, reference = self.values(env, WARM), self.values(REFERENCE, WARM)
-        took, docker = self.cost(env, "convert_s"), self.cost(REFERENCE, "convert_s")
-        if env == REFERENCE or took is None or docker is None:
-            return None
-        return paid_back(took - docker, [reference[rep] - own[rep] for rep in own if rep in reference], self.alpha)
 
     def _notes(self) -> list[str]:
         """What the archive of each environment is, and why something is unavailable, each once."""
@@ -222,22 +199,6 @@ def _range(values: Sequence[float], alpha: float) -> tuple[float, float]:
     if len(values) < FEWEST or found.low is None or found.high is None:
         return min(values), max(values)
     return found.low, found.high
-
-
-def paid_back(extra_s: float, saved_s: Sequence[float], alpha: float) -> str:
-    """After how many starts seconds that a conversion takes more than Docker's load are paid back.
-
-    `extra_s` is negative where it takes less; by `saved_s` each warm start is shorter than Docker's, by repetition.
-    """
-    if len(saved_s) < FEWEST:
-        return "too few starts"
-    found = runs_until_paid(max(0.0, extra_s), *_range(saved_s, alpha))
-    if found.fewest == NEVER:
-        return "never"
-    least = f"{found.fewest:,.0f}"
-    if found.most == NEVER:
-        return f"{least} at the earliest, perhaps never"
-    return least if found.fewest == found.most else f"{least} to {found.most:,.0f}"
 
 
 def naive_table(evidence: Evidence) -> Table | None:

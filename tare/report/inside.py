@@ -14,8 +14,6 @@ from tare.analysis.choice import PROFILE
 from tare.literature.finding import listed
 from tare.model.records.measured import CeilingsRecord, PipelineRecord, ProfileRecord
 from tare.report.evidence import Evidence
-from tare.report.figures import style
-from tare.report.figures.lines import pipeline
 from tare.report.figures.rooflines import SHORT
 from tare.report.rows import having
 from tare.report.words.labels import env_title, metric_meaning, metric_order, metric_title, workload_title
@@ -299,12 +297,11 @@ def inputs(evidence: Evidence) -> list[Mapping[str, Any]]:
         title = workload_title(workload)
         if not record.ok:
             lines = [f"{title}: {UNAVAILABLE}: {record.reason}."]
-            shown.append({"sentences": lines, "table": None, "figure": None})
+            shown.append({"sentences": lines, "table": None})
             continue
         found = rates(record, evidence.study.confidence)
-        drawing = style.drawn(pipeline(found, demand(record), title), f"pipeline_{workload}")
         lines, table = input_sentences(title, record, found), rate_table(title, record, found)
-        shown.append({"sentences": lines, "table": table, "figure": drawing})
+        shown.append({"sentences": lines, "table": table})
     return shown
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tare.analysis.capacity import ceilings
-from tare.analysis.capacity.roofs import roofs
 from tare.core.files import canonical_json
 from tare.literature.finding import listed
 from tare.machine.gpu_health import gpu_flags
@@ -28,26 +26,8 @@ from tare.model.studies.stacks import BOUND, is_official, load_stack
 from tare.report.evidence import Campaign, Evidence
 from tare.report.words.labels import alike_titles, env_title, facts_of, workload_title
 from tare.report.words.layout import UNAVAILABLE, Row, Table, by_environment, field, value_text
-from tare.report.words.quantities import prefixed, seconds, size_bytes, units_text
+from tare.report.words.quantities import seconds, size_bytes, units_text
 
-SECCOMP = {"0": "off", "1": "strict", "2": "filter"}
-EFFECTIVE: dict[str, Callable[[Facts], object]] = {
-    "Threads of the framework": lambda f: f.framework and f.framework.threads,
-    "Processor": lambda f: f.cpu_model,
-    "CPU affinity": lambda f: ", ".join(map(str, f.affinity)),
-    "CPU quota": lambda f: "none" if f.cpu_quota and f.cpu_quota.startswith(("-1", "max")) else f.cpu_quota,
-    "Open files (soft)": lambda f: f.open_files.soft,
-    "/dev/shm": lambda f: size_bytes(f.shm_bytes) if f.shm_bytes is not None else None,
-    "Network interfaces": lambda f: ", ".join(f.interfaces),
-    "User id": lambda f: f.uid,
-    "Seccomp": lambda f: SECCOMP.get(f.status.get("Seccomp", ""), f.status.get("Seccomp")),
-    "Speculative store bypass": lambda f: f.status.get("Speculation_Store_Bypass"),
-    "Huge pages": lambda f: f.transparent_hugepage,
-    "C library": lambda f: f.libc,
-    "Root file system": lambda f: f.root_mount.type,
-    "File system of the tree": lambda f: f.tree_mount.type,
-    "Own namespaces": lambda f: ", ".join(f.own_namespaces or ()) or "none",
-}
 # Of each launch its own, by chance or by name, whatever the environment.
 OF_A_LAUNCH = ("hostname", "cwd", "boot_id", "environment_bytes", "cgroups", "namespaces", "cpu_stat")
 LONGEST = 120
@@ -118,28 +98,6 @@ def deviation_sentences(evidence: Evidence) -> list[str]:
     return [f"{line} ({count} of {total} successful launches)" for line, count in found.most_common()]
 
 
-def conditions_table(evidence: Evidence) -> Table | None:
-    """Effective conditions as seen inside the first successful launch of each environment; None of commands."""
-    if not evidence.networks:
-        return None
-    facts = {env: record for env, record in first_facts(evidence).items() if env != CONTROL}
-    names = [env for env in evidence.environments if env in facts]
-    asked = evidence.study.conditions
-    rounds = evidence.study.rounds
-    steps = {"allocator of training steps": ", ".join(rounds.steps.levels)} if rounds.steps else {}
-    allocators = {"allocator of whole runs": rounds.allocator, **steps}
-
-    def told(value: object) -> str:
-        return "not visible" if value is None else str(value)
-
-    return Table.of(
-        EFFECTIVE.items(),
-        {"": lambda row: row[0], **by_environment(names, lambda row, env: told(row[1](facts[env])))},
-        caption="Effective conditions, as seen inside each environment",
-        note=f"Requested for all: {value_text('', {**asked.to_json(), **allocators})}.",
-    )
-
-
 def provenance_table(evidence: Evidence) -> Table:
     """Plans by hash, seeds, code, and when each campaign was sealed."""
     columns = {
@@ -155,7 +113,7 @@ def provenance_table(evidence: Evidence) -> Table:
     return Table.of(evidence.campaigns, columns, caption="Campaigns")
 
 
-def differing_table(evidence: Evidence) -> Table | None:
+def conditions_table(evidence: Evidence) -> Table | None:
     """The facts in which an environment's launches differ from the host's, and no other; None where nothing ran."""
     seen = _seen(evidence.campaigns)
     names = [env for env in evidence.environments if any(env in each for each in seen.values())]
@@ -163,11 +121,15 @@ def differing_table(evidence: Evidence) -> Table | None:
         return None
     differ = [fact for fact, each in seen.items() if any(_differs(each, env) for env in names)]
     equal = [fact for fact in seen if fact not in differ]
+    rounds = evidence.study.rounds
+    steps = {"allocator of training steps": ", ".join(rounds.steps.levels)} if rounds.steps else {}
+    asked = {**evidence.study.conditions.to_json(), "allocator of whole runs": rounds.allocator, **steps}
     return Table.of(
         differ,
         {"": str, **by_environment(names, lambda fact, env: _told_by_launches(seen[fact].get(env, {})))},
         caption="Conditions that differ between environments",
-        note=f"As seen by the launches of the headline campaigns. Equal in all: {', '.join(equal) or 'nothing'}.",
+        note=f"As seen by the launches of the headline campaigns. Equal in all: {', '.join(equal) or 'nothing'}. "
+        f"Requested for all: {value_text('', asked)}.",
     )
 
 
@@ -347,7 +309,7 @@ def package_list(evidence: Evidence) -> list[str]:
 
 
 def device_table(evidence: Evidence) -> Table:
-    """The device that trains, with rates that were measured here."""
+    """The device that trains; its measured rates are the ceilings of the roofline."""
     record = evidence.machine
     device = evidence.study.device
     rows: list[Row] = [["Device of the study", "the CPU" if device == "cpu" else device]]
@@ -355,21 +317,7 @@ def device_table(evidence: Evidence) -> Table:
         rows += _fact_rows(record, {"cpu_model": "Processor"})
     rows += _fact_rows(record, facts_of("device"))
     rows += gpu_rows(record.told() if record else {}) or _fact_rows(record, {"gpus": "NVIDIA devices"})
-    if evidence.ceilings is not None:
-        roof = roofs(evidence.ceilings)
-        for name, row in (("Memory bandwidth", roof["memory"]), ("Best bandwidth", roof["cache"])):
-            text = f"{name} ({row['kernel']}, {size_bytes(row['working_set_bytes'])})"
-            rows.append([text, f"{prefixed(row['bytes_per_s'], 'B/s')}, measured"])
-        for precision, row in ceilings.peaks(evidence.ceilings).items():
-            text = f"Matrix product, {precision} ({row['kernel']}, n = {row['size']})"
-            rows.append([text, f"{prefixed(row['flop_per_s'], 'FLOP/s')}, measured"])
-        for precision, peak in ceilings.claimed(evidence.ceilings).items():
-            rows.append([f"Peak, {precision}", f"{prefixed(peak, 'FLOP/s')}, modelled"])
-        rows.append(["Source of the peaks", ceilings.claim_source(evidence.ceilings)])
-    threads = evidence.study.conditions.threads
-    note = f"Rates: best repetition with {threads} thread{'s' if threads > 1 else ''}, as in the study's training."
-    note = note if evidence.ceilings is not None else ""
-    return Table(caption="Device", columns=["", "value"], rows=rows, note=note, wide=False)
+    return Table(caption="Device", columns=["", "value"], rows=rows, wide=False)
 
 
 def _watched(evidence: Evidence) -> Iterator[tuple[Campaign, list[Others], Others | None]]:

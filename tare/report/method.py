@@ -174,35 +174,41 @@ def _troubles(campaign: Campaign) -> Iterator[str]:
             yield f", {where}: {count} ({failure(bad[-1])}){end}"
 
 
-def absent(evidence: Evidence) -> dict[str, str]:
-    """Environments of the study that did not run, each with its reason."""
-    reasons: dict[str, str] = {}
+class Absent(NamedTuple):
+    """An environment that did not run, with what fixes it where its probe says so."""
+
+    title: str
+    reason: str
+    remedy: str | None = None
+
+
+def absent(evidence: Evidence) -> dict[str, Absent]:
+    """Environments of the study that did not run, by name."""
+    found: dict[str, Absent] = {}
     for env in evidence.environments:
         probe = evidence.probes.get(env)
         if probe is not None and not probe.available:
-            reasons[env] = probe.reason or "no reason was recorded"
+            found[env] = Absent(env_title(env), probe.reason or "no reason was recorded", probe.remedy)
     for campaign in evidence.campaigns:
         if not _levels(campaign) and not (campaign.arm is not None and campaign.arm.is_setting):
             for env, reason in campaign.plan.unavailable.items():
                 if env in evidence.environments:
-                    reasons.setdefault(env, reason)
-    return dict(sorted(reasons.items()))
+                    remedy = evidence.probes[env].remedy if env in evidence.probes else None
+                    found.setdefault(env, Absent(env_title(env), reason, remedy))
+    return dict(sorted(found.items()))
 
 
-def unavailable(evidence: Evidence) -> list[dict[str, str | None]]:
-    """Environments of the study that did not run, each with its reason and remedy; then an arm's own gaps."""
-    reasons, probes = absent(evidence), evidence.probes
-    found: dict[str, dict[str, str | None]] = {}
-    for env, reason in reasons.items():
-        remedy = probes[env].remedy if env in probes else None
-        found[env] = {"title": env_title(env), "reason": reason, "remedy": remedy}
+def unavailable(evidence: Evidence) -> list[Absent]:
+    """Environments of the study that did not run; then an arm's own gaps."""
+    found = absent(evidence)
+    whole = set(found)
     for campaign in evidence.campaigns:
         if campaign.arm is not None and campaign.arm.is_setting:
             continue  # no environment's fault: it is told where settings are weighed
         for env, reason in campaign.plan.unavailable.items():
-            if _levels(campaign) and env not in reasons:
+            if _levels(campaign) and env not in whole:
                 title = ", ".join([env_title(env), *_levels(campaign)])
-                found.setdefault(title, {"title": title, "reason": reason, "remedy": None})
+                found.setdefault(title, Absent(title, reason))
     return list(found.values())
 
 

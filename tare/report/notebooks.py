@@ -113,9 +113,7 @@ def _stand_in(name: str, problem: str, folder: Path, drawn: Sequence[Path]) -> N
     write_text(folder / f"{name}.ipynb", nbformat.writes(notebook))
     write_text(folder / f"{name}.html", to_page(folder / f"{name}.ipynb"))
     for path in drawn:
-        if path.suffix != ".svg":
-            path.mkdir(parents=True, exist_ok=True)
-        elif not path.exists():
+        if not path.exists():
             style.write(style.empty(path.stem, reason), path)
 
 

@@ -1,4 +1,4 @@
-"""Tables of numbers: parts of whole runs, training steps, what they count, every verdict, batch sizes."""
+"""Tables of numbers: parts of whole runs, training steps, every verdict, batch sizes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from tare.report.figures.runs import OF_WHICH_IMPORTS, late_table, split_table
 from tare.report.references import Reference
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, metric_order, metric_title, workload_title
-from tare.report.words.layout import Cell, Reader, Table, ends, field
+from tare.report.words.layout import Cell, Reader, Table, field
 from tare.report.words.quantities import seconds, significant, with_unit
 from tare.report.words.wording import margin_text, missing, stalled, verdict_text, without_time
-
-_digits = partial(significant, digits=2)
 
 DESIGNS = {"stein": "pilot", "fixed": "study or budget"}
 
@@ -139,43 +137,11 @@ def verdicts_table(evidence: Evidence | Reference, workload: str) -> Table:
         "units by": lambda row: DESIGNS[row["design"]],
         **compared("verdict"),
     }
+    rows = having(joint(evidence.verdicts), workload=workload).to_dict("records")
+    rows.sort(key=lambda row: (metric_order(row["metric"]), env_order(row["launch"])))
     caption = f"{workload_title(workload)}: every comparison with the host"
     note = "All time: stalls included. “Effect of stalls”: the interval of the time that stalls add excludes zero."
-    return Table.of(_in_order(evidence.verdicts, workload), columns, caption=caption, note=note)
-
-
-def _in_order(table: pd.DataFrame, workload: str) -> list[dict[str, Any]]:
-    """Rows of a workload's headlines, by metric and environment."""
-    found = having(joint(table), workload=workload).to_dict("records")
-    return sorted(found, key=lambda row: (metric_order(row["metric"]), env_order(row["launch"])))
-
-
-def counts_table(evidence: Evidence, workload: str) -> Table:
-    """Page faults and preemptions of a step of the headline, environment against host: never a verdict."""
-    return Table.of(
-        _in_order(evidence.counts, workload),
-        {
-            "": lambda row: f"{metric_title(row['metric'])}, {env_title(row['launch'], short=True)}",
-            "rounds": field("n_units"),
-            "host": field("host", _count),
-            "here": field("value", _count),
-            "difference": field("difference", _count),
-            "interval": lambda row: (
-                ends(row["ci_low"], row["ci_high"], _digits) if missing(row["reason"]) else f"none: {row['reason']}"
-            ),
-            "control": field("control_difference", _count),
-            "control's interval": lambda row: ends(row["control_ci_low"], row["control_ci_high"], _digits),
-        },
-        caption=f"{workload_title(workload)}: page faults and preemptions of a step, compared with the host",
-        note="Exploratory: differences to the mean of the two hosts (A/A control: second host minus first host). "
-        "Centre and interval are from signed ranks over rounds, at a Bonferroni level over environments and "
-        "counts. A difference has no margin and no verdict. Preemptions are involuntary switches: another process "
-        "got the core.",
-    )
-
-
-def _count(value: float) -> str:
-    return f"{'−' if value < 0 else ''}{_digits(abs(value))}"
+    return Table.of(rows, columns, caption=caption, note=note)
 
 
 def batch_numbers(evidence: Evidence | Reference, workload: str) -> Table:

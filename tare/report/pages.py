@@ -1,12 +1,14 @@
 """The pages of a report: which sections stand where, the navigation that all share, what is written beside them.
 
 Every page is whole in itself and opens from disk with no network; a content-security policy keeps strings from
-outside from being anything but text. `index` is the answer, `print` is all of it in one page, `search` finds what
-stands where, and the overview links the reports of all studies under the results of this checkout.
+outside from being anything but text. `index` is the answer, `print` has all of it, to print and to search, and the
+overview links the reports of all studies under the results of this checkout.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import re
 import time
@@ -25,20 +27,19 @@ from tare.core.files import project_root, write_text
 from tare.model import tables
 from tare.model.roles import CONTROL
 from tare.model.studies.study import Study
-from tare.report import answer, machine, method, notebooks, scenarios, search
+from tare.report import answer, machine, method, notebooks, scenarios
 from tare.report.evidence import Evidence
 from tare.report.figures import style
 from tare.report.sections import present
-from tare.report.words.labels import env_title, titles_in, workload_title
+from tare.report.words.labels import titles_in, workload_title
 from tare.report.words.layout import remedy, unbroken
 from tare.report.words.wording import verdict_text
 
 FOLDER = "tare/report/templates"
-INDEX, PRINT, SEARCH = "index.html", "print.html", "search.html"
+INDEX, PRINT = "index.html", "print.html"
 OVERVIEW = "studies.html"
-NO_SCRIPTS = "'none'"
-# Every page runs COPY, and SCRIPTS by its sections; the page to print runs nothing.
-COPY = "copy.js"
+# Every page runs COPY, and SCRIPTS by its sections; the page that has all of them, FIND.
+COPY, FIND = "copy.js", "search.js"
 SCRIPTS = {"break_even": "break_even.js"}
 NOTEBOOKS = {
     "environments": "What each environment costs",
@@ -47,10 +48,8 @@ NOTEBOOKS = {
     "profile": "What a launch does while it trains",
     "choices": "Environment or settings",
     "batch_size": "Batch size",
-    "image_costs": "What an image costs",
     "roofline": "Roofline",
     "device": "The GPU",
-    "reference": "Reference machines",
 }
 
 
@@ -106,8 +105,6 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
     shelf = templates()
     shared = {
         **_head(),
-        "scripts": Markup(NO_SCRIPTS),
-        "script": None,
         "overview": overview,
         "figure": lambda name: _figure(evidence.results, name),
         "links": _links(evidence, folder),
@@ -115,10 +112,11 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
     }
 
     def page_of(template: str, file: str, heading: str, script: str | None = None, **own: Any) -> str:
-        """A page by its template; all but the page to print with their scripts and the hash that allows them."""
+        """A page by its template, with its scripts and the hash that allows them."""
         text = "\n".join(read_template(name) for name in (COPY, script) if name)
-        run = {"scripts": Markup(f"'{search.source_hash(text)}'"), "script": Markup(text)} if file != PRINT else {}
-        return shelf.get_template(template).render(**{**shared, **run, **own}, file=file, heading=heading)
+        digest = base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+        run = {"scripts": Markup(f"'sha256-{digest}'"), "script": Markup(text)}
+        return shelf.get_template(template).render(**shared, **run, **own, file=file, heading=heading)
 
     sections: dict[str, list[dict[str, Any]]] = {}
     for section, found in present(evidence):
@@ -133,13 +131,8 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
         script = next((SCRIPTS[one["name"]] for one in its if one["name"] in SCRIPTS), None)
         template = "index.html.j2" if page is ANSWER else "page.html.j2"
         done[page.file] = page_of(template, page.file, page.heading, script, sections=its)
-    entries = search.entries(done)
     every = [section for page in pages for section in sections[page.name]]
-    done[PRINT] = _opened(page_of("print.html.j2", PRINT, ANSWER.heading, sections=every))
-    titles = search.in_script({page.file: page.title for page in pages})
-    looking = {"entries": search.as_data(entries), "titles": titles}
-    texts = {name: Markup(text) for name, text in looking.items()}
-    done[SEARCH] = page_of("search.html.j2", SEARCH, "Search", "search.js", **texts)
+    done[PRINT] = _opened(page_of("print.html.j2", PRINT, ANSWER.heading, FIND, sections=every))
     return done
 
 
@@ -188,17 +181,12 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "glances": answer.glances(evidence),
         "beside_intervals": answer.notes(evidence),
         "not_run": [
-            (env_title(env), reason, remedy(mend) if (mend := _remedy(evidence, env)) else None)
-            for env, reason in method.absent(evidence).items()
+            one._replace(remedy=remedy(one.remedy) if one.remedy else None)
+            for env, one in method.absent(evidence).items()
             if env not in set(evidence.verdicts["launch"])  # nor in another scenario
         ],
         "colours": {env: style.paint(env) for env in (*evidence.environments, CONTROL)},
     }
-
-
-def _remedy(evidence: Evidence, env: str) -> str | None:
-    """What fixes an environment that is unavailable, as its probe says."""
-    return evidence.probes[env].remedy if env in evidence.probes else None
 
 
 def scaled(study: Study) -> list[str]:

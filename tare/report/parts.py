@@ -91,7 +91,7 @@ def tables(*of: Of) -> Block:
 
 
 def figure(of: str | Of, caption: str, look: str = "", *below: Block) -> Block:
-    """A figure by its file's name, one that is drawn with the page, or a table in its place."""
+    """A figure by its file's name, or a table in its place."""
     return Block("figure", of, look, caption, below)
 
 

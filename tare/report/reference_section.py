@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pandas as pd
-from markupsafe import Markup
 
 from tare.analysis.choice import PROFILE, SWEEP, joint, level_campaigns, of_hosts
 from tare.analysis.decisions import compared_rows
@@ -26,7 +25,6 @@ from tare.model.roles import CONTROL
 from tare.model.studies.arms import SETTINGS
 from tare.report import answer, inside, number_tables, settings
 from tare.report.evidence import Evidence
-from tare.report.figures.style import inline
 from tare.report.machine import gpu_rows
 from tare.report.references import Reference
 from tare.report.rows import having
@@ -36,32 +34,26 @@ from tare.report.words.quantities import seconds, significant, with_unit
 from tare.report.words.wording import missing, sentence_case, tally
 from tare.stats.intervals import log_ratios_of, t_interval
 
-TIME, RATE, MEMORY_RATE, LINK, FREE = "time", "rate", "memory rate", "link", "free"
-NO_RANGE = {
-    LINK: "the datasheets here don't describe the link between host and device",
-    FREE: "it depends on the kernels that a framework chooses, not on the device",
-}
-NO_SHEET = "config/devices.yaml has no datasheet of one of the two devices"
-NOT_COUNTED = "the reference's profile did not count it"
-PUBLISHED_ZERO = "the published number is zero"
+NOT_COUNTED = "unavailable: the reference's profile did not count it"
+PUBLISHED_ZERO = "unavailable: the published number is zero"
 CALL = "mean over the calls of a profile"
-# Title, meaning, unit, how it scales; published, by check and metric, here, by metric: two names are a quotient.
+# Title, meaning, unit; published, by check and metric, here, by metric: two names are a quotient.
 # CALL: of the paper's profile, else of its kernels. With {}: of an epoch, ours a step's times its steps.
 NUMBERS = (
-    ("Memset, a call", CALL, "s", TIME, [(CALL, "memset_s")], ["memset_s", "memset_calls"]),
-    ("Host to device, a call", CALL, "s", LINK, [(CALL, "htod_s")], ["htod_s", "htod_calls"]),
-    ("Device to host, a call", CALL, "s", LINK, [(CALL, "dtoh_s")], ["dtoh_s", "dtoh_calls"]),
-    ("DRAM read throughput", "bytes read by the kernels' time", "B/s", MEMORY_RATE,
+    ("Memset, a call", CALL, "s", [(CALL, "memset_s")], ["memset_s", "memset_calls"]),
+    ("Host to device, a call", CALL, "s", [(CALL, "htod_s")], ["htod_s", "htod_calls"]),
+    ("Device to host, a call", CALL, "s", [(CALL, "dtoh_s")], ["dtoh_s", "dtoh_calls"]),
+    ("DRAM read throughput", "bytes read by the kernels' time", "B/s",
      [("mean_throughput", "dram_read_bytes_per_s")], ["dram_read_bytes_per_s"]),
-    ("DRAM write throughput", "bytes written by the kernels' time", "B/s", MEMORY_RATE,
+    ("DRAM write throughput", "bytes written by the kernels' time", "B/s",
      [("mean_throughput", "dram_write_bytes_per_s")], ["dram_write_bytes_per_s"]),
-    ("FLOP rate of the kernels", "counted FLOPs by the kernels' time", "FLOP/s", RATE,
+    ("FLOP rate of the kernels", "counted FLOPs by the kernels' time", "FLOP/s",
      [("sum_of_maxima", "flops"), ("kernel_time", "kernel_s")], ["flops_measured", "kernel_s"]),
-    ("Kernels' time, an epoch", "ours: a step's, {} times (modelled)", "s", TIME,
+    ("Kernels' time, an epoch", "ours: a step's, {} times (modelled)", "s",
      [("kernel_time", "kernel_s")], ["kernel_s"]),
-    ("HBM transactions, an epoch", "of 32 B; ours: a step's, {} times (modelled)", "1", FREE,
+    ("HBM transactions, an epoch", "of 32 B; ours: a step's, {} times (modelled)", "1",
      [("sum_of_maxima", "hbm_transactions")], ["hbm_transactions"]),
-    ("FLOPs, an epoch", "counted; ours: a step's, {} times (modelled)", "1", FREE,
+    ("FLOPs, an epoch", "counted; ours: a step's, {} times (modelled)", "1",
      [("sum_of_maxima", "flops")], ["flops_measured"]),
 )  # fmt: skip
 NONE = (
@@ -73,19 +65,13 @@ CONFIDENCE = 0.95  # of the A/A control of steps
 
 
 class Beside(NamedTuple):
-    """One published number beside a reference's, in `unit`, with the range that the datasheets make one expect.
-
-    `meaning` is how both came about; `reason` why there is no number here, or no range.
-    """
+    """One published number beside a reference's, in `unit`; `meaning` is how both came about."""
 
     title: str
     meaning: str
     unit: str
     published: float
     here: float | None
-    low: float | None
-    high: float | None
-    reason: str | None
 
     @property
     def ratio(self) -> float | None:
@@ -93,33 +79,17 @@ class Beside(NamedTuple):
         return None if self.here is None or not self.published else self.here / self.published
 
     @property
-    def verdict(self) -> str:
-        """Where the ratio lies: within, below or above the expected range; or why nobody can tell."""
-        if self.ratio is None or self.low is None or self.high is None:
-            return f"no range: {self.reason}" if self.ratio is not None else f"{UNAVAILABLE}: {self.reason}"
-        where = "below" if self.ratio < self.low else "above" if self.ratio > self.high else "within"
-        return f"{where} the range"
-
-
-def gains(old: Datasheet, new: Datasheet) -> tuple[float, float]:
-    """How many times the bandwidth and the fp32 peak of one device another has."""
-    memory = new.memory_bytes_per_s / old.memory_bytes_per_s
-    return memory, new.peak_flop_per_s["fp32"] / old.peak_flop_per_s["fp32"]
-
-
-def scaling(kind: str, old: Datasheet, new: Datasheet) -> tuple[float, float]:
-    """Least and greatest ratio (new by old) of a time or a rate, by what may bound the kernel; modelled."""
-    memory, peak = gains(old, new)
-    factors = (1.0, memory) if kind == MEMORY_RATE else (1.0, memory, peak)
-    found = [1 / factor for factor in factors] if kind == TIME else list(factors)
-    return min(found), max(found)
+    def ratio_text(self) -> str:
+        """The ratio, or why there is none."""
+        if self.ratio is None:
+            return NOT_COUNTED if self.here is None else PUBLISHED_ZERO
+        return f"{significant(self.ratio)}×"
 
 
 def beside(reference: Reference, published: Published, workload: str) -> list[Beside]:
     """Every published CUDA metric of one workload, on the host, beside a reference's."""
     if reference.record["device"]["kind"] != "cuda":
         return []
-    sheets = _sheets(reference, published, workload)
     rows = having(reference.metrics, campaign=PROFILE, workload=workload, launch=HOST)
     here = rows[rows["kind"] != UNAVAILABLE].drop_duplicates("metric").set_index("metric")["value"].to_dict()
     averages = having(_profile_log(published, workload), statistic="average")
@@ -129,16 +99,13 @@ def beside(reference: Reference, published: Published, workload: str) -> list[Be
     theirs |= {(CALL, metric): float(value) for metric, value in averages.items()}
     steps = epoch_steps(reference, workload)
     found = []
-    for title, meaning, unit, kind, was, ours in NUMBERS:
+    for title, meaning, unit, was, ours in NUMBERS:
         before, now = _quotient(*map(theirs.get, was)), _quotient(*map(here.get, ours))
         if before is None:
             continue
         if "{}" in meaning:
             now = now * steps if now is not None and steps else None
-        reason = NOT_COUNTED if now is None else NO_RANGE.get(kind, None if sheets else NO_SHEET)
-        reason = reason if before else PUBLISHED_ZERO
-        low, high = (None, None) if reason or sheets is None else scaling(kind, *sheets)
-        found.append(Beside(title, meaning.format(steps), unit, before, now, low, high, reason))
+        found.append(Beside(title, meaning.format(steps), unit, before, now))
     return found
 
 
@@ -165,32 +132,25 @@ def epoch_steps(reference: Reference, workload: str) -> int | None:
 
 
 def beside_table(reference: Reference, published: Published, workload: str) -> Table:
-    """Published beside the reference's, with the ratio, the expected range and where the ratio lies."""
+    """Published beside the reference's, with their ratio."""
     model = published.measured_with.device.name.split()[-1] if published.measured_with else "device"
     note = (
         "Published: recomputed from the paper's logs by kernel, on its host. Another release of the framework runs "
-        "other kernels, so a ratio outside the range need not come from the device."
+        "other kernels, so a ratio need not come from the device."
     )
     if (sheets := _sheets(reference, published, workload)) is not None:
         old, new = sheets
-        memory, peak = (significant(gain, 2) for gain in gains(old, new))
+        memory = significant(new.memory_bytes_per_s / old.memory_bytes_per_s, 2)
+        peak = significant(new.peak_flop_per_s["fp32"] / old.peak_flop_per_s["fp32"], 2)
         note += (
             f" According to the datasheets, {new.name} has {memory} times the bandwidth of {old.name} and {peak} "
             "times its fp32 peak. A kernel that is bound by its launch gains neither."
         )
-
-    def expected(one: Beside) -> str | None:
-        if one.low is None or one.high is None:
-            return None
-        return f"{significant(one.low, 2)}× to {significant(one.high, 2)}×"
-
     columns: dict[str, Reader] = {
         "": lambda one: Cell(text=one.title, below=one.meaning),
         "published": lambda one: with_unit(one.published, one.unit),
         "reference": lambda one: None if one.here is None else with_unit(one.here, one.unit),
-        "ratio": lambda one: None if one.ratio is None else f"{significant(one.ratio)}×",
-        "expected, modelled": expected,
-        "position of the ratio": field("verdict"),
+        "ratio": field("ratio_text"),
     }
     caption = f"{workload_title(workload)}: the paper's {model} compared with {reference.device}"
     return Table.of(beside(reference, published, workload), columns, caption=caption, note=note)
@@ -223,12 +183,7 @@ def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, A
         "ceiling_tables": [inside.bandwidth_table(record), inside.product_table(record)] if record else [],
         "glances": answer.glances(reference),
         "verdict_tables": _filled(number_tables.verdicts_table(reference, name) for name in names),
-        "choices": [
-            settings.weighed(rows, metrics, name, drawing=_drawing(reference, f"choices_{name}"))
-            for name, rows in found.items()
-        ],
-        "device_time": [_drawing(reference, f"device_time_{name}") for name in names],
-        "device_samples": [_drawing(reference, f"device_samples_{name}") for name in names],
+        "choices": [settings.weighed(rows, metrics, name) for name, rows in found.items()],
         "profiles": _filled(
             inside.metrics_table(
                 metrics, name, reference.environments, f"{workload_title(name)}: a profiled launch there"
@@ -354,9 +309,3 @@ def part_sentences(reference: Reference) -> list[str]:
 
 def _filled(found: Iterable[Table]) -> list[Table]:
     return [table for table in found if table.rows]
-
-
-def _drawing(reference: Reference, name: str) -> Markup | None:
-    """A drawing of the notebook, for the inside of the page; None where it was not drawn."""
-    path = reference.figures.get(name)
-    return Markup(inline(path)) if path else None

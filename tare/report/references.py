@@ -6,7 +6,7 @@ A reference that can't be read is named with its reason and never breaks the rep
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +24,23 @@ from tare.model.studies.layout import (
     MACHINE_FILE,
     REFERENCE_TABLES,
     REFERENCES,
-    RESULTS,
     below_results,
 )
-from tare.report.figures.forest import choice_workloads, choices
-from tare.report.figures.style import write
-from tare.report.figures.usage import device_samples, device_time, device_time_table
 
-READ = ("metrics", "verdicts", "device_samples", "claims")
+READ = ("metrics", "verdicts", "claims")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reference:
-    """One recorded reference campaign: its records, None where they are missing, and the tables made of it.
-
-    `samples` are the driver's of each profiled launch; `figures` are drawings by name, empty where none were made.
-    """
+    """One recorded reference campaign: its records, None where they are missing, and the tables made of it."""
 
     name: str
     record: Mapping[str, Any]
     metrics: pd.DataFrame
     verdicts: pd.DataFrame
-    samples: pd.DataFrame
     claims: pd.DataFrame
     machine: MachineRecord | None = None
     ceilings: CeilingsRecord | None = None
-    figures: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def device(self) -> str:
@@ -60,11 +51,6 @@ class Reference:
     def workloads(self) -> list[str]:
         """Workloads that left rows, in their tables' order."""
         return list(dict.fromkeys(self.metrics["workload"]))
-
-    @property
-    def choice_workloads(self) -> list[str]:
-        """Workloads of which a setting or a stack was varied on the host."""
-        return [name for name in choice_workloads(self.metrics) if name in self.workloads]
 
     @property
     def environments(self) -> list[str]:
@@ -80,41 +66,15 @@ class Broken:
     reason: str
 
 
-def shared_folder(results: Path) -> Path:
-    """The folder of what studies share, from a study's own: itself for the default study, else what it lies in.
-
-    Of a study that names several machines it lies deeper, for each of them.
-    """
-    places = (results, *results.parents[:3])
-    return next((folder for folder in places if folder.name == RESULTS), results.parent)
-
-
-def draw(reference: Reference, folder: Path) -> list[Path]:
-    """Write the figures of one reference that have something to show, by workload; returns their paths."""
-    drawings = {f"choices_{name}": choices(reference.verdicts, name) for name in reference.choice_workloads}
-    for name in reference.workloads:
-        if len(device_time_table(reference.metrics, name)):
-            drawings[f"device_time_{name}"] = device_time(reference.metrics, name)
-        if (reference.samples["workload"] == name).any():
-            drawings[f"device_samples_{name}"] = device_samples(reference.samples, name)
-    # A drawing's ids come from its file's name: on the page they must not be those of this machine's.
-    paths = {name: folder / f"{_prefix(reference.name)}{name}.svg" for name in drawings}
-    return [write(drawing, paths[name]) for name, drawing in drawings.items()]
-
-
-def _prefix(name: str) -> str:
-    return f"reference_{name}_"
-
-
-def gather(shared: Path, results: Path) -> tuple[list[Reference], list[Broken]]:
+def gather(shared: Path) -> tuple[list[Reference], list[Broken]]:
     """Every reference below `shared/reference`, newest first, and those that can't be read.
 
-    Its tables lie in `shared/reference-tables/<name>/`, its drawings in `figures/reference/<name>/` of the study.
+    Its tables lie in `shared/reference-tables/<name>/`.
     """
     found, broken = [], []
     for folder in recorded(shared):
         try:
-            found.append(read(folder, _tables_of(shared, folder.name), results / "figures/reference"))
+            found.append(read(folder, _tables_of(shared, folder.name)))
         except TareError as error:
             broken.append(Broken(name=folder.name, reason=str(error)))
     return sorted(found, key=lambda reference: str(reference.record["at"]), reverse=True), broken
@@ -132,20 +92,18 @@ def recorded(shared: Path) -> list[Path]:
     return sorted((there | own).values())
 
 
-def read(folder: Path, made: Path, figures: Path) -> Reference:
-    """One reference as it was recorded, with the tables that were made of it here and a folder of drawings.
+def read(folder: Path, made: Path) -> Reference:
+    """One reference as it was recorded, with the tables that were made of it here.
 
     Raises TareError: a record or a table is missing, or not what was written.
     """
     record = load(folder)
     if (made / BROKEN).exists():
         raise IntegrityError(str(read_json(made / BROKEN)["reason"]))
-    metrics, verdicts, samples, claims = (tables.read(name, made / f"{name}.csv") for name in READ)
-    drawn = sorted((figures / folder.name).glob("*.svg"))
+    metrics, verdicts, claims = (tables.read(name, made / f"{name}.csv") for name in READ)
     return Reference(
         name=folder.name, record=record.to_json(),
-        metrics=metrics, verdicts=verdicts, samples=samples, claims=claims,
+        metrics=metrics, verdicts=verdicts, claims=claims,
         machine=read_machine(folder / MACHINE_FILE),
         ceilings=read_ceilings(folder / CEILINGS_FILE) if (folder / CEILINGS_FILE).exists() else None,
-        figures={path.stem.removeprefix(_prefix(folder.name)): path for path in drawn},
     )  # fmt: skip

@@ -10,9 +10,10 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis import choice
-from tare.analysis.capacity.network import Wire, gradient_rates, measured_on, points, wires
+from tare.analysis.capacity.network import Wire, points, wires
 from tare.analysis.launch_rows import SLOWDOWN
 from tare.literature import published
+from tare.literature.finding import listed
 from tare.literature.measured_here import why_absent
 from tare.model.conditions import SLURM
 from tare.model.levels import levels_in, levels_text
@@ -24,14 +25,11 @@ from tare.model.studies.arms import GROUPED, INPUTS
 from tare.model.studies.papers import repeated
 from tare.model.studies.study import Batch, Distributed, Shared
 from tare.report.evidence import Campaign, Evidence
-from tare.report.figures import style
-from tare.report.figures.lines import all_reduce
-from tare.report.figures.rooflines import network_roofline
 from tare.report.number_tables import compared, interval_text, means_table, ratio_text
 from tare.report.rows import having
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table, field
-from tare.report.words.quantities import seconds, significant, size_bytes
+from tare.report.words.quantities import prefixed, seconds, significant, size_bytes
 from tare.report.words.wording import verdict_text
 from tare.stats.costs import ALL_REDUCE, SERVER
 
@@ -178,17 +176,11 @@ def instances(evidence: Evidence) -> Mapping[str, Any] | None:
     if wanted is None:
         return None
     shown: dict[str, Any] = {"about": about(evidence), "verdicts": verdict_table(evidence), "network": []}
-    shown |= {"split": None, "all_reduce": None, "roofline": None}
-    if (record := evidence.network) is None:
-        return shown
-    found, seen = points(evidence.metrics, record), wires(record)
-    own = found[(found["network"] == measured_on(record)) & found["intensity"].notna() & (found["input"] == "real")]
-    shown["network"] = network_sentences(record, seen)
-    if seen:
-        shown["all_reduce"] = style.drawn(all_reduce(seen), "all_reduce")
-    if len(found):
-        shown["split"] = split_table(evidence, found)
-        shown["roofline"] = style.drawn(network_roofline(own, gradient_rates(record)), "network_roofline")
+    shown["split"] = None
+    if (record := evidence.network) is not None:
+        shown["network"] = network_sentences(record, wires(record))
+        if len(found := points(evidence.metrics, record)):
+            shown["split"] = split_table(evidence, found)
     return shown
 
 
@@ -296,9 +288,11 @@ def network_sentences(record: NetworkRecord, seen: Mapping[str, Wire]) -> list[s
     """What the network gave without training."""
     absent = {env: one.reason for env, one in record.launches.items() if not one.ok}
     reasons = {**absent, **record.unavailable}
-    told = [
-        f"{env_title(env)}: TCP stream {significant(wire.stream_bytes_per_s * 8 / 1e6)} Mbit/s, "
-        f"round trip {seconds(wire.round_trip_s)}."
-        for env, wire in sorted(seen.items(), key=lambda one: env_order(one[0]))
-    ]
+    told = []
+    for env, wire in sorted(seen.items(), key=lambda one: env_order(one[0])):
+        rates = [f"{prefixed(size / s, 'B/s')} ({size_bytes(size)})" for size, s in sorted(wire.all_reduce.items())]
+        told.append(
+            f"{env_title(env)}: TCP stream {significant(wire.stream_bytes_per_s * 8 / 1e6)} Mbit/s, "
+            f"round trip {seconds(wire.round_trip_s)}, all-reduce {listed(rates)}."
+        )
     return told + [f"{env_title(env)}: {UNAVAILABLE}: {why}." for env, why in reasons.items()]

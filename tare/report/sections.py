@@ -113,9 +113,9 @@ def _paper_section(study: published.Published) -> Section:
 def _unavailable(evidence: Evidence) -> list[Markup]:
     """Environments that this machine lacks, each with its reason and what fixes it."""
     return [
-        Markup("<strong>{title}</strong>: {reason}").format(**row)
-        + (Markup(". To fix it: {}").format(remedy(row["remedy"])) if row["remedy"] else "")
-        for row in method.unavailable(evidence)
+        Markup("<strong>{}</strong>: {}").format(one.title, one.reason)
+        + (Markup(". To fix it: {}").format(remedy(one.remedy)) if one.remedy else "")
+        for one in method.unavailable(evidence)
     ]
 
 
@@ -155,23 +155,6 @@ def _done_again(found: Mapping[str, Any]) -> str:
     return f"Each finding shows its arithmetic, so that you can redo it from the authors' published logs.{names}"
 
 
-def _weighed(drawing: str | Callable[[Any], str | None]) -> tuple[Block, ...]:
-    """Environments and settings of a workload, one beside the other."""
-    return (
-        figure(drawing, "Both on one axis: ratio of environments to the host, of settings to the default setting.",
-            "single"),
-        tables(at("table")),
-        box("callout", title("Unavailable settings", "h4"), lines(at("unavailable"))),
-        folded("Graph compilers of {it.title}: how long compiling takes, and from which step on it pays off",
-            tables(at("compilers"))),
-    )  # fmt: skip
-
-
-def _drawings(name: str, caption: str) -> Block:
-    """Drawings of a reference machine, side by side."""
-    return box("pair", each(at(name), figure(lambda drawing: drawing, caption)))
-
-
 def _view(look: str) -> Block:
     """A figure of a paper, or the table in its place, with its numbers folded below."""
     numbers = folded("{it.title} in numbers", lines(lambda view: view.sentences + view.found))
@@ -179,8 +162,13 @@ def _view(look: str) -> Block:
 
 
 ON_A_DEVICE = only(lambda evidence: evidence.study.device == "cuda")
-STEP_BAR = "Each bar is one training step on the device: its activities and its idle time."
 ALONE = "The runtime's start comes first, its exit last. A container adds time there, or in how files are read."
+WEIGHED = (  # environments and settings of a workload
+    tables(at("table")),
+    box("callout", title("Unavailable settings", "h4"), lines(at("unavailable"))),
+    folded("Graph compilers of {it.title}: how long compiling takes, and from which step on it pays off",
+        tables(at("compilers"))),
+)  # fmt: skip
 PAPER = (
     words("What the paper published, what its own logs show, and what this machine measured."),
     lines(at("summary")),
@@ -233,12 +221,9 @@ REFERENCE = (
         each(where("glances"), title("Compared with its host", "h4"), template("glances.html.j2", at("glances"))),
         each(where("steps"), title("Training steps there", "h4"), tables(at("steps"))),
         folded("Every comparison on {it[name]}", tables(at("verdict_tables"))),
-        each(at("choices"), title("Environment or settings there: {it.title}", "h4"), *_weighed(at("drawing"))),
+        each(at("choices"), title("Environment or settings there: {it.title}", "h4"), *WEIGHED),
         each(where("profiles"),
             title("A profiled launch there", "h4"),
-            _drawings("device_time", STEP_BAR),
-            folded("The device over a profiled launch on {it[name]}",
-                _drawings("device_samples", "Samples from the driver during one profiled launch.")),
             folded("Metrics of profiled launches on {it[name]}", tables(at("profiles")))),
         each(where("beside_tables"),
             title("Compared with what papers published", "h4"), tables(at("beside_tables"))),
@@ -284,8 +269,7 @@ BESIDE_THE_HOST = (
         figure("split", ALONE, "single"),
         each(workloads,
             folded("Numbers: {it.title}",
-                tables(own(number_tables.times_table),
-                    own(_filled(number_tables.steps_table)), own(_filled(number_tables.counts_table))))),
+                tables(own(number_tables.times_table), own(_filled(number_tables.steps_table))))),
         title("Compared with the host"),
         figures("intervals",
             "Hollow points: the A/A control, the host compared with itself. No container causes these "
@@ -307,12 +291,6 @@ BESIDE_THE_HOST = (
         tables(lambda evidence: [number_tables.batch_numbers(evidence, name) for name in _swept(evidence)])),
     section("instances", "Several instances", "environments", "Several instances",
         each(scenarios.instances, words(at("about")), tables(at("split")), lines(at("network")),
-            box("pair",
-                figure(at("all_reduce"),
-                    "Measured rate of an all-reduce by its size, and the modelled rate of a ring over this "
-                    "network."),
-                figure(at("roofline"),
-                    "Left of the ridge, the exchange of gradients limits a step; right of it, the computation.")),
             folded("Every comparison of instances that train together", tables(at("verdicts"))))),
 )  # fmt: skip
 BEHIND = (  # the papers stand before
@@ -321,9 +299,6 @@ BEHIND = (  # the papers stand before
               "which kernels a training step runs, how long its operators take, and what reading the files of the "
               "imports costs. Differences between the two hosts come first: containers do not cause those."),
         each(why.arguments, title("{it.title}"), tables(at("findings")),
-            figure("why_{it.name}",
-                "Extra time compared with the host, by phase. No container causes what the second host shows.",
-                "single"),
             folded("Every number: why {it.title} differs", tables(at("tables")))),
         when=why.has_causes, lacks="causes"),
     section("profiles", "Profiles", "step", "What a profiled launch shows",
@@ -336,7 +311,8 @@ BEHIND = (  # the papers stand before
         tables(lambda evidence: inside.counters_table(evidence.profiles)),
         each(ON_A_DEVICE,
             title("On the device"),
-            figures("device_time", STEP_BAR, at("networks")),
+            figures("device_time",
+                "Each bar is one training step on the device: its activities and its idle time.", at("networks")),
             title("What the driver reports"),
             figures("device_samples",
                 "Utilisation here is the share of time in which any kernel ran. A device that one small kernel "
@@ -373,25 +349,21 @@ BEHIND = (  # the papers stand before
               "larger effect matters more, if the intervals separate the two. An arm ran every environment at one "
               "setting and, in the same rounds, the default launch. So the cost of the setting and the cost of an "
               "environment at this setting come from the same rounds."),
-        each(settings.sections, title("{it.title}"), *_weighed("choices_{it.name}"),
-            each(where("arms"),
-                figure("arms_{it.name}",
-                    "The setting and the environments on one axis. The larger effect matters more."),
-                folded("Every comparison: arms of {it.title}", tables(at("arms")))))),
+        each(settings.sections, title("{it.title}"),
+            figure("choices_{it.name}",
+                "Both on one axis: ratio of environments to the host, of settings to the default setting.",
+                "single"),
+            *WEIGHED,
+            folded("Every comparison: arms of {it.title}", tables(at("arms"))))),
     section("stacks", "Stacks", "settings", "Stacks",
         words("The effect of other packages, compared with the effect of an environment. Each campaign ran every "
               "environment with the other stack and, in the same rounds, the host with the study's own stack."),
         folded("Versions", tables(settings.package_table)),
         each(settings.stack_sections, title("{it.title}"), lines(at("missing")),
-            each(where("tables"),
-                figure("stacks_{it.name}",
-                    "The stack and the environments on one axis. The larger effect matters more.")),
             each(where("steps"),
-                figure("stack_steps_{it.name}",
-                    "Why stacks differ: the operators of a step. One profiled launch each, so no interval. Don't "
-                    "read these numbers as timings.",
-                    "single"),
-                folded("Every number: a step of {it.title} by stack", tables(at("steps")))),
+                words("Why stacks differ: the operators of a step. One profiled launch each, so no interval. Don't "
+                      "read these numbers as timings."),
+                tables(at("steps"))),
             folded("Every comparison: stacks of {it.title}", tables(at("tables")))),
         when=Evidence.other_stacks),
     section("choose", "Choose", "choose", "Answers to requests",
@@ -415,7 +387,6 @@ BEHIND = (  # the papers stand before
         words("Costs before the first step: the time from locked packages to an image that can be started, its "
               "size on disk, and the time of its first start. These are observations on this machine, without "
               "verdicts. Each image was built once."),
-        figure("image_costs", "Measured. Each stage shows the time of its one build; each point is one start."),
         tables(images.cost_tables),
         folded("All {shown} packages of the stack",
             words(lambda evidence: Markup("").join(map(Markup("{}<br>").format, machine.package_list(evidence))),
@@ -446,17 +417,12 @@ BEHIND = (  # the papers stand before
                 "program on the device."))),
     section("pipeline", "Input", "machine", "The input alone",
         words(lambda evidence: f"Read, decode, augment and batch, with no training: {inside.ALONE}"),
-        each(inside.inputs, lines(at("sentences")),
-            each(where("table"),
-                box("pair",
-                    figure(at("figure"),
-                        "Where a bar is above the dashed line, the input alone keeps up with training."),
-                    box("", tables(at("table")))))),
+        each(inside.inputs, lines(at("sentences")), tables(at("table"))),
         when=lambda evidence: evidence.pipelines),
     section("conditions", "Conditions", "machine", "Conditions",
         lines(machine.deviation_sentences),
         own_jobs.lacking("conditions"),
-        tables(machine.conditions_table, machine.differing_table, machine.others_table)),
+        tables(machine.conditions_table, machine.others_table)),
     section("reference", "Reference machine", "machine", "Reference machine",
         each(reference_section.section, *REFERENCE)),
     section("method", "Method", "method", "How it was measured",

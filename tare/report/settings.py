@@ -97,16 +97,16 @@ def sections(evidence: Evidence) -> list[SimpleNamespace]:
 
 def weighed(
     found: Sequence[Decision], metrics: pd.DataFrame, workload: str, curves: Curves = NO_CURVES,
-    arms: Sequence[Table] = (), drawing: str | None = None,
+    arms: Sequence[Table] = (),
 ) -> SimpleNamespace:  # fmt: skip
     """What weighs in one workload, what could not be had, graph compilers, every comparison of each arm.
 
-    From the decisions of its campaigns and its metrics. `drawing`: of another machine's; this one's is a figure.
+    From the decisions of its campaigns and its metrics.
     """
     return SimpleNamespace(
         name=workload, title=workload_title(workload), table=ranked_table(ranked(found, workload), metrics, curves),
         unavailable=unavailable_settings(metrics, workload), compilers=compiler_table(metrics, workload, curves),
-        arms=arms, drawing=drawing,
+        arms=arms,
     )  # fmt: skip
 
 

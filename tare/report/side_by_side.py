@@ -18,9 +18,9 @@ from tare.model.records.machine import MachineRecord, unlike
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import arm_of
 from tare.report import pages
-from tare.report.answer import KINDS, asked_title
+from tare.report.answer import KINDS, Shown, asked_title, glance
 from tare.report.figures import style
-from tare.report.words.labels import alike_titles, env_order, env_title, workload_title
+from tare.report.words.labels import alike_titles, env_title, workload_title
 from tare.report.words.layout import Cell, Row, Table, value_text
 from tare.report.words.wording import missing, percent, signed, tally, verdict_text
 
@@ -29,8 +29,6 @@ QUESTION = ["workload", "metric", "campaign", "environment"]
 SPREADS = ("between_sd", "between_low", "between_high")
 NONE = 5e-5  # of a ratio: no spread worth a digit
 CONTROLS = ["control_ci_low", "control_ci_high"]
-Shown = tuple[str, str | None]  # an interval, or why there is none, and its verdict
-Line = tuple[str, str, list[Shown]]
 
 
 def write(
@@ -85,17 +83,15 @@ def glances(table: pd.DataFrame) -> list[SimpleNamespace]:
         columns = [(row["scope"], row["machine_kind"], _name(row)) for row in rows.to_dict("records")]
         columns = sorted(dict.fromkeys(columns), key=lambda one: one[0] != ALONE)
         cells = {(row["environment"], row["scope"], _name(row)): row for row in rows.to_dict("records")}
-        lines: list[Line] = []
-        for env in sorted(rows["environment"].unique(), key=env_order):
-            its = [cells.get((env, scope, name)) for scope, _, name in columns]
-            lines.append((env, env_title(env, short=True), [_cell(row) for row in its]))
+        shown = {
+            env: [_cell(cells.get((env, scope, name))) for scope, _, name in columns]
+            for env in rows["environment"].unique()
+        }
         alone = rows[rows["scope"] == ALONE].drop_duplicates("machine").set_index("machine")
         ends = [alone.loc[name, CONTROLS] if scope == ALONE else None for scope, _, name in columns]
-        control: list[Shown] = [("–" if own is None else signed(*own), None) for own in ends]
-        lines.append((CONTROL, env_title(CONTROL, short=True), control))
+        shown[CONTROL] = [("–" if own is None else signed(*own), None) for own in ends]
         titles = [name if scope == ALONE else f"{kind}, all {_count(rows, kind)}" for scope, kind, name in columns]
-        title = f"{workload_title(workload)}, {asked(metric, campaign)}"
-        found.append(SimpleNamespace(title=title, columns=titles, rows=lines))
+        found.append(glance(f"{workload_title(workload)}, {asked(metric, campaign)}", titles, shown.items()))
     return found
 
 

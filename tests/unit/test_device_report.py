@@ -101,7 +101,7 @@ def test_a_device_without_rows_says_so(evidence, samples):
 
 def test_samples_ring_what_was_throttled_and_not_what_idled(samples):
     drawing = figures.device_samples(samples, "mnist_cnn")
-    assert "samples throttled (%) 5.00" in drawing.alt
+    assert "Ringed: lower clock" in drawing.alt
     rings = [line for line in drawing.figure.axes[0].lines if line.get_marker() == "o"]
     assert len(rings) == 4 and all(len(line.get_xdata()) == 2 for line in rings)
     assert usage.faults("gpu_idle") == [] and usage.faults(None) == []

@@ -18,10 +18,9 @@ from tare.images import storage
 from tare.model import tables
 from tare.model.environment import Prepared
 from tare.model.registry import environment
-from tare.report import evidence, figures
+from tare.report import evidence
 from tare.report import images as page
 from tare.report.words.layout import Cell, ends
-from tare.report.words.quantities import significant
 from tare.report.words.wording import without_time
 from tare.stats.intervals import t_interval
 
@@ -122,9 +121,6 @@ def test_warm_starts_are_those_of_whole_runs_where_these_begin_warm(tmp_path):
     more = [value - statistics.median(warm.values()) for value in cold.values()]
     found = t_interval(more, 0.05)
     assert rows["Docker", "cold"]["minus the warm start"] == ends(found.low, found.high)
-    assert "n = 3 cold and 6 warm starts each." in figures.image_costs(table).figure.get_supxlabel().replace(
-        "\n", " "
-    )
     own = read_back(tmp_path, image_cost_builders.starts_record(NAMES, {}))
     assert image_costs.build("nyu2022", MACHINE, forms, own, runs).equals(
         image_costs.build("nyu2022", MACHINE, forms, own)
@@ -143,7 +139,6 @@ def test_two_stacks_stand_in_one_table(tmp_path):
     )
     assert image_costs.stacks_of(table) == [STACK, "older"]
     assert image_costs.why_not(table, "older", "host", "disk_bytes") == "no CPython 3.7 here"
-    assert f"starts each of {STACK}." in figures.image_costs(table).figure.get_supxlabel().replace("\n", " ")
     assert image_costs.cost(table, STACK, "docker", "warm_start_s") > 0
     assert image_costs.cost(table, "older", "docker", "warm_start_s") is None
 
@@ -212,25 +207,7 @@ def test_the_page_shows_what_the_table_holds(tmp_path):
     rows = {row[0]: dict(zip(prices.columns, row, strict=True)) for row in prices.rows}
     assert (rows["Packages to startable, in all"]["Host"], rows["Convert"]["Apptainer"]) == ("20.0 s", "18.0 s")
     assert [rows["Convert"][env] for env in ("Docker", "Charliecloud")] == ["10.0 s", "9.00 s"]
-    table = found.image_costs
-    sizes = [image_costs.cost(table, STACK, env, "disk_bytes") for env in ("apptainer", "docker")]
-    assert rows["Size on disk, relative to Docker's form"]["Apptainer"] == f"{significant(sizes[0] / sizes[1], 2)}×"
-    assert rows["Size on disk, relative to Docker's form"]["Docker"] is None
     assert len(starts.rows) == 2 * (len(found.environments) + 1)
-
-
-@pytest.mark.parametrize(
-    ("extra_s", "saved_s", "says"),
-    [
-        (8.0, [0.50, 0.52, 0.51], "15 to 17"),
-        (8.0, [-0.50, -0.52, -0.51], "never"),
-        (-8.0, [0.50, 0.52, 0.51], "0"),
-        (8.0, [0.5, -0.4, 0.1], "7 at the earliest, perhaps never"),
-        (8.0, [0.5, 0.6], "too few starts"),
-    ],
-)
-def test_a_conversion_is_paid_back_only_where_the_numbers_say_so(extra_s, saved_s, says):
-    assert page.paid_back(extra_s, saved_s, 0.05) == says
 
 
 def test_blocks_are_counted_once_and_shared_ones_apart(tmp_path):
@@ -284,33 +261,6 @@ def test_layers_are_listed_lowest_first(tmp_path):
     data = f'{{"LowerDir": "{tmp_path}/middle:{tmp_path}/low", "UpperDir": "{tmp_path}/top"}}'
     found = layer_folders(f'{{"Name": "overlay2", "Data": {data}}}')
     assert [path.name for path in found] == ["low", "middle", "top"]
-
-
-def test_the_figure_shows_what_there_is_and_says_what_cold_is(tmp_path):
-    drawing = figures.image_costs(table_of(tmp_path))
-    shown = figures.write(drawing, tmp_path / "image_costs.svg").read_text()
-    for text in (
-        "20.0 s",
-        "48.0 s",
-        "238 MiB",
-        "Host again",
-        "page cache was empty",
-    ):
-        assert text in shown, text
-    assert "n = 3 cold and 3 warm starts each" in drawing.figure.get_supxlabel().replace("\n", " ")
-    assert (
-        "Podman" not in drawing.alt
-        and "Docker: packages to startable, in all 40.0 s, on this disk 839 MiB" in drawing.alt
-    )
-    nothing = table_of(tmp_path, names=(), gone=dict.fromkeys(NAMES, "no disk"), starts=None)
-    assert "nothing to draw" in figures.image_costs(nothing).alt
-
-
-def test_the_notebooks_table_has_every_environment_once(tmp_path):
-    wide = figures.image_costs_table(table_of(tmp_path))
-    assert wide.loc[(STACK, "docker"), "ready_s"] == 40.0
-    assert list(wide.columns) == [item for item in image_costs.ITEMS if item in wide.columns]
-    assert not wide.index.duplicated().any()
 
 
 @pytest.mark.parametrize(

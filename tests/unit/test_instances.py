@@ -37,8 +37,6 @@ from tare.model.schema import parse
 from tare.model.studies import arms, layout, study
 from tare.model.studies.cells import launch_columns
 from tare.report import scenarios
-from tare.report.figures.lines import all_reduce
-from tare.report.figures.rooflines import network_roofline
 from tare.stats.costs import ALL_REDUCE, exchange_s
 from tare.worker.groups import exchange
 
@@ -643,10 +641,6 @@ def test_what_the_members_saw_is_read_back():
     assert set(found) == {"host"}
     wire = found["host"]
     assert wire.stream_bytes_per_s == 1e8 and wire.round_trip_s == 1e-4 and wire.workers == 2
-    rates = network.gradient_rates(network_record())
-    size = 1 << 20
-    assert rates["all-reduce"] == pytest.approx(size / (2 * (1e-4 + size / 1e8)))
-    assert rates["parameter-server"] == pytest.approx(1e8 / 4)
 
 
 def metrics_table():
@@ -669,11 +663,10 @@ def metrics_table():
     return pd.DataFrame(rows)
 
 
-def test_points_of_the_network_roofline_by_hand():
+def test_points_of_the_network_by_hand():
     found = network.points(metrics_table(), network_record()).set_index("env")
     host = found.loc["host"]
-    assert host["n"] == 2 and host["intensity"] == 1000 and host["rate"] == pytest.approx(1e10)
-    assert host["alone"] == pytest.approx(1e9 / 0.06)
+    assert host["n"] == 2 and host["exposed_s"] == 0.04
     assert host["modelled_s"] == pytest.approx(1e-4 + 1e6 / 1e8)
     elsewhere = network_record().replace(group={"workers": 2, "network": "overlay"})
     assert network.points(metrics_table(), elsewhere)["modelled_s"].isna().all(), "of another network"
@@ -686,19 +679,11 @@ def test_points_of_the_network_roofline_by_hand():
     assert empty.empty and list(empty.columns) == list(network.COLUMNS)
 
 
-def test_figures_say_what_they_show():
-    record = network_record()
-    found = network.points(metrics_table(), record)
-    drawn = network_roofline(found, network.gradient_rates(record))
-    assert "Docker, all-reduce" in drawn.alt and "FLOP/B" in drawn.alt
-    assert "nothing to draw" in network_roofline(found.iloc[:0], {}).alt
-    assert "1.00 MiB" in all_reduce(network.wires(record)).alt
-
-
 def test_sentences_say_what_the_network_gave_and_why_others_did_not():
     record = network_record()
     lines = scenarios.network_sentences(record, network.wires(record))
-    assert lines[0] == "Host: TCP stream 800 Mbit/s, round trip 100 µs."
+    rates = "4.64 MB/s (1.00 KiB) and 49.5 MB/s (1.00 MiB)"
+    assert lines[0] == f"Host: TCP stream 800 Mbit/s, round trip 100 µs, all-reduce {rates}."
     assert lines[1] == "Docker: unavailable: no room." and lines[2].endswith("unavailable: it enters no network.")
 
 

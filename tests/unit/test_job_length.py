@@ -195,8 +195,6 @@ def test_the_figure_of_one_environment_alone_and_of_twelve(tmp_path):
     table = table_of(campaign("rounds"), campaign("steps"))
     one = figures.job_length(table, "mnist_cnn")
     assert len(one.figure.axes) == 1 and len(one.figure.axes[0].collections) == 1
-    hour = table[(table["item"] == "cost") & (table["length_s"] == rows_of.HOUR)].iloc[0]
-    assert f"1 h {signed(1 + hour['low'], 1 + hour['high'])}" in one.alt
     own = table[table["launch"] == "docker"]
     many = pd.concat([table, *(own.assign(launch=f"env{number}") for number in range(11))])
     twelve = figures.job_length(many, "mnist_cnn")

@@ -219,7 +219,7 @@ def test_a_row_of_changes_has_its_words_above_it_and_its_marks_inside():
 def test_a_title_that_is_too_long_for_its_figure_takes_more_lines(title):
     with style.sheet(2.0) as (figure, axes):
         axes.plot([0, 1], [0, 1], label="one")
-        style.legend(figure, title, axes.get_legend_handles_labels())
+        style.finish(figure, title, "note", entries=axes.get_legend_handles_labels())
         figure.draw_without_rendering()
     box = figure.legends[0].get_title().get_window_extent()
     assert box.x1 <= figure.bbox.x1

@@ -36,7 +36,7 @@ def metrics(made):
 
 @pytest.fixture(scope="module")
 def reference(made):
-    return references.read(FOLDER, made, made.parent / "figures")
+    return references.read(FOLDER, made)
 
 
 def profiled(metrics, workload):

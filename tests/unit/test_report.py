@@ -60,9 +60,9 @@ def test_the_first_screen_has_every_interval_of_the_answer(evidence, page):
 
 def test_unavailable_environments_have_reason_and_remedy(evidence, page):
     (row,) = method.unavailable(evidence)
-    assert row["title"] == "Podman"
-    assert row["reason"] == builders.UNAVAILABLE["podman"]
-    assert row["remedy"] in visible(page)
+    assert row.title == "Podman"
+    assert row.reason == builders.UNAVAILABLE["podman"]
+    assert row.remedy in visible(page)
     assert builders.UNAVAILABLE["podman"] in visible(page)
     assert f"Podman is unavailable: {builders.UNAVAILABLE['podman']}" in visible(page[: page.index("<nav")])
 
@@ -200,8 +200,6 @@ def test_machine_facts_that_could_not_be_read_have_their_reason(evidence):
     rows = {row[0]: row[1] for row in machine.device_table(evidence).rows}
     assert rows["Frequency governor"] == "unavailable: no cpufreq in a virtual machine"
     assert rows["Caches"] == "L1d: 32.0 KiB; L3: 35.8 MiB"
-    assert rows["Matrix product, float32 (onednn, n = 1024)"] == "72.0 GFLOP/s, measured"
-    assert rows["Peak, float32"] == "80.0 GFLOP/s, modelled" and "Zen 2" in rows["Source of the peaks"]
 
 
 def test_a_virtual_host_is_a_limit(evidence):
@@ -325,13 +323,13 @@ def test_an_environments_own_condition_is_listed_by_itself(evidence):
             launch["inside"]["facts"]["niceness"] = 10 if env == "docker" else 0
             launch["inside"]["facts"]["environment_bytes"] = random.randrange(4096)
     changed = replace(evidence, campaigns=(with_units(evidence.campaigns[0], units),))
-    table = machine.differing_table(changed)
+    table = machine.conditions_table(changed)
     rows = {row[0]: dict(zip(table.columns[1:], row[1:], strict=True)) for row in table.rows}
     assert rows["niceness"] == {"Host": "0", "Docker": "10", "Apptainer": "0", "Charliecloud": "0"}
     assert rows["status: Seccomp"]["Docker"] == "2" and rows["root mount: type"]["Host"] == "ext4"
     assert not {"environment bytes", "kernel", "hostname", "torch: threads"} & set(rows)
     assert "kernel" in table.note and "torch: threads" in table.note and "niceness" not in table.note
-    plain = {row[0] for row in machine.differing_table(evidence).rows}
+    plain = {row[0] for row in machine.conditions_table(evidence).rows}
     assert plain == set(rows) - {"niceness"}
 
 
@@ -342,7 +340,7 @@ def test_a_fact_that_varies_on_the_host_itself_differs_only_where_nothing_is_sha
             launch["inside"]["facts"]["affinity"] = [number % 2 if env != "docker" else 2]
             launch["inside"]["facts"]["gid"] = number % 3
     changed = replace(evidence, campaigns=(with_units(evidence.campaigns[0], units),))
-    rows = {row[0]: row[1:] for row in machine.differing_table(changed).rows}
+    rows = {row[0]: row[1:] for row in machine.conditions_table(changed).rows}
     assert rows["affinity"][:2] == ["0 or 1", "2"] and "gid" not in rows
 
 

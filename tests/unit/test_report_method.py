@@ -122,7 +122,7 @@ def test_an_environment_that_only_an_arm_lacks_is_said_with_the_arm(evidence):
     campaign = of(evidence, "rounds", "stack=native")
     changed = with_plan(campaign, unavailable={"docker": "no package manager in the base"})
     rows = method.unavailable(replace(evidence, campaigns=(changed,)))
-    assert [r["title"] for r in rows] == ["Podman", "Docker, native installs"]
+    assert [one.title for one in rows] == ["Podman", "Docker, native installs"]
 
 
 def test_a_study_without_arms_has_no_tables_of_them(results, evidence):

@@ -7,11 +7,10 @@ from dataclasses import replace
 import builders
 from pages import draw, visible, whole
 
-from tare.analysis.choice import is_level
 from tare.analysis.decisions import Weight
 from tare.model.records.images import BaseImage, CompiledLibrary, OciRecord, Package, TreeFacts, TreeRecord
 from tare.model.studies.layout import arm_of
-from tare.report import build, figures, method, settings
+from tare.report import build, method, settings
 from tare.report.evidence import gather
 from tare.report.number_tables import interval_text
 from tare.report.words.labels import workload_title
@@ -68,8 +67,6 @@ def test_a_library_that_was_compiled_is_told_with_target_and_seconds(evidence):
 def test_tables_of_arms_do_not_show_another_stack(evidence):
     for item in settings.sections(evidence):
         assert not any("paper-2022" in table.caption for table in item.arms)
-    assert figures.arm_workloads(evidence.metrics) == ["mnist_cnn"]
-    assert figures.arm_workloads(evidence.metrics, stacks=True) == list(builders.WORKLOADS)
 
 
 def test_losses_are_held_within_a_stack(evidence):
@@ -131,13 +128,6 @@ def test_an_official_image_is_told_beside_what_it_is_like_on_the_host(evidence):
     assert others[0][0].endswith(", tensorflow-2.1 on the host")
 
 
-def test_figure_has_the_level_and_the_environments(evidence):
-    drawing = figures.stacks(evidence.verdicts, "mnist_cnn")
-    assert len(drawing.figure.axes) == 2
-    level = [row for row in evidence.verdicts.to_dict("records") if is_level(row)]
-    assert level and "The stack itself, compared with the study's: Host " in drawing.alt
-
-
 def test_a_stack_that_cannot_be_had_says_what_would_provide_it(tmp_path):
     results = builders.build_results(tmp_path / "results", no_stack=builders.NO_PYTHON)
     draw(results)
@@ -148,5 +138,3 @@ def test_a_stack_that_cannot_be_had_says_what_would_provide_it(tmp_path):
     text = visible(whole(build(results, results, STUDY, results / "report/index.html")))
     assert "Whole runs with paper-2022: unavailable: the stack paper-2022: no CPython 3.7" in text
     assert "apt-get install python3.7" in text
-    drawing = figures.stacks(evidence.verdicts, "mnist_cnn")
-    assert "no other stack ran" in drawing.alt

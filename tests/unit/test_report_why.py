@@ -11,7 +11,7 @@ from campaign_builders import FACTORS
 from tare.analysis.why.causes import PhaseCost, differing_operators
 from tare.analysis.why.reasons import Cause, Reason
 from tare.model.roles import CONTROL
-from tare.report import figures, why
+from tare.report import why
 from tare.report.evidence import gather
 from tare.report.sections import SECTIONS
 from tare.report.words.decisions import because
@@ -155,16 +155,6 @@ def test_every_table_has_rows(evidence):
     for one in why.arguments(evidence):
         assert all(table.rows for table in (*one.findings, *one.tables))
         assert len({table.caption for table in (*one.findings, *one.tables)}) == 5
-
-
-def test_the_figure_marks_what_files_cost(evidence):
-    drawing = figures.why(evidence.metrics, evidence.verdicts, "mnist_cnn")
-    assert "Apptainer: whole run +" in drawing.alt and ", files +3" in drawing.alt
-    (axes,) = drawing.figure.axes
-    low, high = axes.get_xlim()
-    assert all(low <= x <= high for line in axes.lines for x in line.get_xdata()), "no bar leaves the axis"
-    empty = figures.why(evidence.metrics, evidence.verdicts.iloc[:0], "mnist_cnn")
-    assert "nothing to draw" in empty.alt
 
 
 def test_extra_seconds_in_words():

@@ -174,7 +174,7 @@ def written(tmp_path_factory):
 
 def pages_of(folder):
     found = {path.name: path.read_text() for path in (folder / "results/smoke/report").glob("*.html")}
-    assert len(found) > 9 and {"index.html", "print.html", "search.html", "why.html"} <= set(found)
+    assert len(found) > 9 and {"index.html", "print.html", "why.html"} <= set(found)
     return found
 
 

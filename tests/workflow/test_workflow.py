@@ -209,7 +209,7 @@ def test_the_smoke_preset_makes_everything_that_is_promised(smoke):
         "claims.csv",
     ):
         assert (results / "tables" / name).stat().st_size > 0
-    for name in ("batch_size", "environments", "profile", "roofline", "nyu2022", "image_costs", "job_length"):
+    for name in ("batch_size", "environments", "profile", "roofline", "nyu2022", "job_length"):
         assert (results / f"notebooks/{name}.html").stat().st_size > 10_000
     for env in ("host", "docker", "apptainer", "charliecloud"):
         record = json.loads((smoke / f"results/images/torch-2.13/{env}.json").read_text())

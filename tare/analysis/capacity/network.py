@@ -1,10 +1,6 @@
-"""The network of instances that train together: what it gives, what a model expects, and the network roofline.
+"""The network of instances that train together: what it gives, and what a model expects of an exchange.
 
 The model of an exchange is that of tare.stats.costs, with half the median round trip and the measured TCP stream.
-
-The roofline has the operations of a step by the bytes that a worker hands over in it; under it lies what a worker's
-step attains: its own rate without any exchange, or intensity times the rate at which gradients travel, whichever is
-less. A step whose exchange hides nothing lies below both.
 """
 
 from __future__ import annotations
@@ -19,11 +15,11 @@ from tare.model.levels import columns_of_levels, level_column
 from tare.model.records.launches import NetworkResults
 from tare.model.records.measured import NetworkRecord
 from tare.model.registry import DISTRIBUTED, HOST, environment
-from tare.stats.costs import ALL_REDUCE, SERVER, exchange_s
+from tare.stats.costs import exchange_s
 
 COLUMNS = (
     *("workload", "env", "exchange", "network", "input", "n", "real_s", "samples_per_s", "step_s", "compute_s"),
-    *("exposed_s", "exchange_s", "share", "bytes", "modelled_s", "intensity", "rate", "alone"),
+    *("exposed_s", "exchange_s", "share", "bytes", "modelled_s"),
 )
 # Of these the metrics whose medians they are.
 MEDIANS = {
@@ -74,11 +70,10 @@ def modelled_s(exchange: str, size_bytes: float, workers: int, wire: Wire) -> fl
 
 
 def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
-    """A row for each workload, environment and arm of the scenario: medians over units, and what they attain.
+    """A row for each workload, environment and arm of the scenario: medians over units.
 
     COLUMNS: levels; the number of units; times, shares and bytes, measured; `modelled_s` of the exchange, where the
-    network is the one that was measured alone; `intensity` in FLOP by byte, `rate` and `alone` in FLOP/s with and
-    without the exchange, modelled: an operator count by measured times, missing where no profile counted.
+    network is the one that was measured alone.
     """
     own = metrics[(metrics["scenario"] == DISTRIBUTED) & (metrics["kind"] == "measured")]
     wire = wires(record).get(HOST)
@@ -92,8 +87,6 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
             continue
         levels = dict(zip(varied, found, strict=True))
         exchange, read = levels[level_column("exchange")], levels.get(level_column("input"))
-        step_s, compute_s, payload = of["group_step_s"], of["compute_step_s"], of["exchange_bytes"]
-        flops = _flops(metrics, str(workload))
         met_on = environment(str(place)).network_of(levels[level_column("network")])
         is_measured = met_on == measured_on(record)
         rows.append(
@@ -105,12 +98,9 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
                 "input": "real" if pd.isna(read) else read,
                 "n": int((unit["metric"] == "group_step_s").sum()),
                 **{column: of[metric] for column, metric in MEDIANS.items()},
-                "modelled_s": modelled_s(exchange, payload, int(record.group["workers"]), wire)
+                "modelled_s": modelled_s(exchange, of["exchange_bytes"], int(record.group["workers"]), wire)
                 if wire is not None and is_measured
                 else None,
-                "intensity": None if flops is None else flops / payload,
-                "rate": None if flops is None else flops / step_s,
-                "alone": None if flops is None else flops / compute_s,
             }
         )
     return pd.DataFrame(rows, columns=list(COLUMNS))
@@ -119,28 +109,3 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
 def measured_on(record: NetworkRecord) -> str:
     """The network that a record is of, as a campaign's level names it."""
     return str(record.group.get("network", "switch"))
-
-
-def gradient_rates(record: NetworkRecord) -> dict[str, float]:
-    """Bytes of gradients per second at most, on the host, by the way of their exchange.
-
-    All-reduce: measured, the largest size. A parameter server: modelled, from the measured stream.
-    """
-    wire = wires(record).get(HOST)
-    if wire is None:
-        return {}
-    size = max(wire.all_reduce)
-    served = size / modelled_s(SERVER, size, int(record.group["workers"]), wire)
-    return {ALL_REDUCE: size / wire.all_reduce[size], SERVER: served}
-
-
-def _flops(metrics: pd.DataFrame, workload: str) -> float | None:
-    """Operations of a step, as a profiled launch on the host counted them."""
-    own = metrics[
-        (metrics["campaign"] == "profile")
-        & (metrics["workload"] == workload)
-        & (metrics["launch"] == HOST)
-        & (metrics["metric"] == "flops_per_step")
-        & (metrics["kind"] != "unavailable")
-    ]
-    return None if own.empty else float(own["value"].iloc[0])

@@ -28,14 +28,13 @@ from tare.model.studies import layout
 
 REPORT, NOTEBOOKS, FIGURES, TABLES = "report", "notebooks", "figures", "tables"
 FAILED = "failed.json"
-REFERENCE = "reference"  # the notebook, and the section, of other machines' recorded campaigns
+REFERENCE = "reference"  # the section of other machines' recorded campaigns
 SECTION = re.compile(r'<section id="([^"]*)".*?</section>', re.DOTALL)
 WRITTEN = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2} UTC")
 # Where a person has the study's file: a word, quoted where its shell needs that, and no markup.
 FILE = re.compile(r"(\bSTUDY=|--configfile )(?:[^\s<>&\"']|&#39;)+")
 GENERATOR = re.compile(r'<meta name="generator" content="Tare ([^"]*)">')
 RANDOM_ID = re.compile(r"\bT_[0-9a-f]{5}")  # pandas' of a styled table
-ENTRIES = re.compile(r'<script type="application/json" id="entries">(.*?)</script>', re.DOTALL)
 DRAWN_BY = {"tare/report": project_root, "notebooks": data_root}
 
 
@@ -43,10 +42,6 @@ def figures(tree: Tree, notes: Notes) -> None:
     """Every figure, and all that a notebook shows, is drawn of the tables as they lie there, byte for byte."""
     for measured in _reported(tree, notes, NOTEBOOKS):
         names = sorted(path.stem for path in (measured.results / NOTEBOOKS).glob("*.ipynb"))
-        if REFERENCE in names and not _references(tree):
-            names.remove(REFERENCE)
-            where = measured.results / NOTEBOOKS / f"{REFERENCE}.ipynb"
-            notes.leave(tree.name(where), "the recorded campaigns of other machines that it draws are not here")
         try:
             with _drawn_again(tree, measured, names) as again:
                 failed = read_json(again / NOTEBOOKS / FAILED)
@@ -86,7 +81,7 @@ def _drawn_again(tree: Tree, measured: Measured, names: Sequence[str]) -> Iterat
         below = measured.results.relative_to(tree.root)
         results = Path(scratch, below)
         results.mkdir(parents=True)
-        for shared in (layout.REFERENCES, layout.REFERENCE_TABLES, layout.CAMPAIGNS, layout.PROFILES):
+        for shared in (layout.CAMPAIGNS, layout.PROFILES):
             if (tree.root / shared).is_dir() and not (Path(scratch) / shared).exists():
                 (Path(scratch) / shared).symlink_to(tree.root / shared)
         for name in (TABLES, layout.MACHINES):
@@ -102,8 +97,7 @@ def _compare_figures(tree: Tree, notes: Notes, measured: Measured, again: Path, 
     there, ours = measured.results / FIGURES, again / FIGURES
     known = {path.relative_to(there) for path in there.rglob("*.svg")}
     made = {path.relative_to(ours) for path in ours.rglob("*.svg")}
-    kept = {path for path in known if path.parts[0] == REFERENCE and not _references(tree)}
-    for path in sorted((known | made) - kept):
+    for path in sorted(known | made):
         notes.look("figures")
         where = tree.name(there / path)
         if path not in known:
@@ -279,8 +273,6 @@ def _inline(measured: Measured) -> str:
 def _compare_pages(
     tree: Tree, notes: Notes, folder: Path, there: Mapping[str, str], made: Mapping[str, str]
 ) -> None:
-    from tare.report import search
-
     for name in sorted({*there, *made}):
         where = tree.name(folder / name)
         notes.look("pages")
@@ -290,31 +282,8 @@ def _compare_pages(
             notes.fail(where, "is none of the pages that the study has")
         elif (said := GENERATOR.search(there[name])) is not None and said[1] != __version__:
             notes.leave(where, f"was written by Tare {said[1]}, and {__version__} checks")
-        elif name == search_page():
-            texts = {
-                page: text for page, text in there.items() if page in made and page not in (name, print_page())
-            }
-            ordered = {page: texts[page] for page in made if page in texts}
-            found = ENTRIES.search(there[name])
-            if found is None or found[1] != search.as_data(search.entries(ordered)):
-                _differs(tree, notes, where, "finds other texts than the pages have")
-            _compare_page(tree, notes, where, ENTRIES.sub("", there[name]), ENTRIES.sub("", made[name]))
         else:
             _compare_page(tree, notes, where, there[name], made[name])
-
-
-def search_page() -> str:
-    """File of the page that finds what stands where."""
-    from tare.report.pages import SEARCH
-
-    return SEARCH
-
-
-def print_page() -> str:
-    """File of the page that has all others."""
-    from tare.report.pages import PRINT
-
-    return PRINT
 
 
 def _compare_page(tree: Tree, notes: Notes, where: str, there: str, made: str) -> None:

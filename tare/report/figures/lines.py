@@ -1,32 +1,24 @@
-"""Lines over what was varied: batch size, loader processes, size of an all-reduce, length of a job."""
+"""Lines over what was varied: batch size, length of a job."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from tare.analysis.capacity.network import Wire, modelled_s
-from tare.analysis.capacity.pipeline import CACHES, Rate
 from tare.analysis.choice import SWEEP, joint
 from tare.analysis.job_length import DAY, HOUR, LIMIT, TEN_SECONDS
 from tare.model.registry import HOST
-from tare.model.roles import CONTROL
 from tare.report.figures import style
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, workload_title
-from tare.report.words.quantities import duration, seconds, significant, size_bytes, span
-from tare.report.words.wording import margin_text, missing, percent, signed
-from tare.stats.costs import ALL_REDUCE
+from tare.report.words.quantities import duration, span
+from tare.report.words.wording import margin_text
 from tare.stats.intervals import t_quantile
 
 PAIRS_ALPHA = 0.05  # of all pairs of sizes together
-LOOKS = {"cold": (CONTROL, "from an empty page cache"), "warm": (HOST, "from a full page cache")}
-APART = 0.08  # of two numbers of processes, so that bars do not hide one another
-MEGA = 1e6
 MOST_COLUMNS = 3
 PANEL_IN = 1.55
 AROUND_IN = 1.5  # title, axis, footnote
@@ -89,8 +81,6 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         f"Host. n = {span(table['launches'])} runs per size, in balanced order{shared}. Dots: runs; line: median; "
         f"band: shortest to longest. The axis does not start at 0. {apart}"
     )
-    medians = "; ".join(f"{batch}: {seconds(value)}" for batch, value in table["median_s"].items())
-    best = f"Shortest median {seconds(table['median_s'].min())} at batch {table['median_s'].idxmin()}"
     x, look = np.arange(len(table)), {"color": style.colour(HOST)}
     with style.sheet(3.3) as (figure, axes):
         axes.fill_between(x, table["shortest_s"], table["longest_s"], color=style.BAND, linewidth=0)
@@ -102,7 +92,7 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         axes.set_xticks(x, [str(batch) for batch in table.index])
         axes.set(xlabel="batch size", ylabel="real time (s)")
         style.bare(axes, grid="y")
-        return style.finish(figure, title, note, f"{title} on the host. {best}; medians: {medians}. {apart}")
+        return style.finish(figure, title, note)
 
 
 def batch_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
@@ -111,60 +101,6 @@ def batch_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
     table = by_batch.agg(launches="count", shortest_s="min", median_s="median", longest_s="max").sort_index()
     table["spread_percent"] = 100 * (table["longest_s"] - table["shortest_s"]) / table["median_s"]
     return table
-
-
-def pipeline(rates: Sequence[Rate], demand: float, title: str) -> style.Drawing:
-    """Points: geometric means; bars: intervals; dashed: what training from memory asks for."""
-    title = f"{title}: input alone"
-    counts = sorted({rate.workers for rate in rates})
-    with style.sheet(3.3) as (figure, axes):
-        for cache in CACHES:
-            own = [rate for rate in rates if rate.cache == cache]
-            if not own:
-                continue
-            look, label = LOOKS[cache]
-            x = [counts.index(rate.workers) + (APART if cache == "warm" else -APART) for rate in own]
-            means = [rate.images_per_s for rate in own]
-            axes.plot(x, means, linewidth=1.2, markersize=6, label=label, **style.point_style(look))
-            for place, rate in zip(x, own, strict=True):
-                if rate.low is not None and rate.high is not None:
-                    axes.plot([place, place], [rate.low, rate.high], color=style.colour(look), linewidth=2)
-        axes.axhline(demand, linestyle="--", color=style.MUTED, linewidth=1, label="needed by training")
-        axes.set_xticks(range(len(counts)), [str(count) for count in counts])
-        axes.set(xlabel="loader processes", ylabel="images/s")
-        axes.set_ylim(bottom=0)
-        style.bare(axes, grid="y")
-        n = span(rate.n for rate in rates)
-        note = f"Host. n = {n} passes each. Points: geometric means; bars: the interval of each mean by itself."
-        told = "; ".join(f"{rate.workers} ({rate.cache}): {rate.images_per_s:,.0f}" for rate in rates)
-        alt = f"{title}. Images per second by loader processes: {told}. Training needs {demand:,.0f}."
-        return style.finish(figure, title, note, alt, 1)
-
-
-def all_reduce(found: Mapping[str, Wire]) -> style.Drawing:
-    """Points: bytes by the median time of their all-reduce, in every environment; line: the model of a ring."""
-    title, seen = "All-reduce by size", {}
-    wire = found.get(HOST) or next(iter(found.values()))
-    sizes = sorted(wire.all_reduce)
-    with style.sheet(3.6) as (figure, axes):
-        for env in sorted(found, key=env_order):
-            rates = {size: size / seconds / MEGA for size, seconds in sorted(found[env].all_reduce.items())}
-            style.points(axes, list(rates), list(rates.values()), env, markersize=6)
-            seen[env] = {size_bytes(size): rate for size, rate in rates.items()}
-        x = np.geomspace(sizes[0], sizes[-1], 100)
-        line = [b / modelled_s(ALL_REDUCE, b, wire.workers, wire) / MEGA for b in x]
-        axes.plot(x, line, color=style.MUTED, linewidth=1.2, linestyle="--", label="ring, modelled")
-        axes.set(xscale="log", yscale="log", xlabel="bytes of each instance", ylabel="MB/s, bytes by time")
-        axes.set_xticks(sizes, [size_bytes(size) for size in sizes])
-        axes.minorticks_off()
-        style.bare(axes, grid="both")
-        note = (
-            f"{wire.workers} instances. Points: medians. Dashed: modelled from the host's TCP stream, "
-            f"{significant(wire.stream_bytes_per_s / MEGA)} MB/s, and its round trip."
-        )
-        told = style.told(pd.DataFrame(seen).T, significant)
-        alt = f"{title}, {wire.workers} instances, MB/s. {told}."
-        return style.finish(figure, title, note, alt, 3)
 
 
 def job_rows(table: pd.DataFrame, workload: str) -> pd.DataFrame:
@@ -202,14 +138,7 @@ def job_length(table: pd.DataFrame, workload: str) -> style.Drawing:
             axes.tick_params(axis="x", labelbottom=at + columns >= len(names))  # nothing is drawn below it
             if at >= len(names):
                 axes.set_axis_off()
-        at = costs[costs["length_s"].isin(TICKS)]
-        said = [
-            signed(1 + row["low"], 1 + row["high"]) if missing(row["reason"]) else row["reason"]
-            for row in at.to_dict("records")
-        ]
-        by_length = at.assign(said=said).pivot(index="launch", columns="length_s", values="said")
-        alt = f"{title}. {style.told(by_length.rename(columns=TICKS))}."
-        return style.finish(figure, title, _job_note(costs), alt)
+        return style.finish(figure, title, _job_note(costs))
 
 
 def lengths_text(low_s: float, high_s: float) -> str:
@@ -224,7 +153,6 @@ def lengths_text(low_s: float, high_s: float) -> str:
 def _job_panel(axes: Axes, own: pd.DataFrame, env: str) -> None:
     axes.set_title(env_title(env, short=True), fontsize=9.5)
     axes.axhline(LIMIT, color=style.MUTED, linewidth=1, linestyle=(0, (4, 3)))
-    axes.fmt_xdata, axes.fmt_ydata = _steps_text, lambda at: f"{percent(at)} longer"
     style.bare(axes, grid="both")
     told = None
     if own["value"].isna().all():
@@ -241,10 +169,6 @@ def _job_panel(axes: Axes, own: pd.DataFrame, env: str) -> None:
         own["length_s"], own["value"].where(own["value"] > LEAST), color=colour, linewidth=1.6, marker="o",
         markersize=4, markevery=np.flatnonzero(own["length_s"].isin(TICKS)).tolist(),
     )  # fmt: skip
-
-
-def _steps_text(length_s: float) -> str:
-    return f"{TICKS.get(length_s, seconds(length_s))} of steps"
 
 
 def _job_note(costs: pd.DataFrame) -> str:

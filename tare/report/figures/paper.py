@@ -76,7 +76,7 @@ def paper_drawing(published: Published, given: data.Given, figure: str) -> style
         lines = style.wrap(note, style.NOTE_LETTERS).count("\n")
         drawn.set_figheight(drawn.get_figheight() + LINE_IN * (lines + len(keys) / 3))
         entries = list(keys.values()), list(keys)
-        return style.finish(drawn, title, note, alt, 3, entries, columnspacing=1.2, handlelength=1.4)
+        return style.finish(drawn, title, note, 3, entries, alt=alt, columnspacing=1.2, handlelength=1.4)
 
 
 def slots(found: data.Numbers) -> list[tuple[str, str, str, bool]]:

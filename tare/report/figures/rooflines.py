@@ -1,9 +1,9 @@
-"""Rooflines: this machine's, that of its network, and those that papers drew; both axes in powers of two."""
+"""Rooflines: this machine's, and those that papers drew; both axes in powers of two."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -30,7 +30,6 @@ from tare.report.figures.paper_rows import Given, theirs
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, workload_title
 from tare.report.words.quantities import prefixed, seconds, significant, span
-from tare.stats.costs import ALL_REDUCE, SERVER
 
 GIGA = 1e9
 INTENSITY = "intensity (FLOP per byte; bytes {})"
@@ -54,8 +53,6 @@ LETTERS = 8.0
 LINE = 0.06  # of an axis' height: a line of a roof's name, with room around it
 WRITTEN_OUT = 11  # larger powers of two are written as powers
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-WAYS = {ALL_REDUCE: "all-reduce, measured", SERVER: "parameter server, modelled"}
-MEGA = 1e6
 DRAWN = "#b3262e"
 RAN_IN: Final = "fp32"  # what ran, and bytes of a transaction: papers/checks/roofline.py
 TRANSACTION_BYTES = 32
@@ -76,11 +73,10 @@ def roofline(metrics: pd.DataFrame, record: CeilingsRecord) -> style.Drawing:
         bars = f"Bars: 95% Student's t over rounds, n = {span(timed['n'])}."
     kinds = " Or: ".join(COUNTED[kind] for kind in COUNTED if (found["kind"] == kind).any())
     note = f"{_roofs_note(record)} Points: {kinds} {bars}"
-    told = [f"{workload_title(row.workload)} in {env_title(row.env)}: {_told(row)}" for row in found.itertuples()]
     with style.sheet(5.0, width_in=style.WIDTH_IN * 1.1) as (figure, axes):
         prepare(axes, found, record)
         workload_points(axes, found)
-        return _finish(figure, title, note, record, told)
+        return style.finish(figure, title, note, 2)
 
 
 def families_roofline(
@@ -101,7 +97,6 @@ def families_roofline(
         f"{_roofs_note(record)} Filled: counted multiply-adds. Hollow: one FLOP per output element, by convention. "
         f"Times: own time of a step. {bars} {UPPER_BOUND}{outside}"
     )
-    told = [f"{row.family}: {_told(row)}, {seconds(row.self_s)} a step" for row in found.itertuples()]
     with style.sheet(5.4, width_in=style.WIDTH_IN * 1.1) as (figure, axes):
         prepare(axes, pd.concat([found, whole]), record)
         for row in found.to_dict("records"):
@@ -111,20 +106,7 @@ def families_roofline(
             name = f"{row['family']}, {seconds(row['self_s'])}"
             _points(axes, pd.DataFrame([row]), name, marker=marker, **look)
         workload_points(axes, whole, named=False)
-        return _finish(figure, title, note, record, told)
-
-
-def _told(row: Any) -> str:
-    return f"{row.intensity:.2g} FLOP/B, {prefixed(row.rate, 'FLOP/s')}"
-
-
-def _finish(figure: Any, title: str, note: str, record: CeilingsRecord, told: Sequence[str]) -> style.Drawing:
-    slopes = ceilings.levels(record) or {"the largest working set": ceilings.memory(record)}
-    roofs = [f"{name} {prefixed(row['bytes_per_s'], 'B/s')}" for name, row in slopes.items()]
-    peaks = ceilings.peaks(record).items()
-    roofs += [f"{name} products {prefixed(row['flop_per_s'], 'FLOP/s')}" for name, row in peaks]
-    alt = f"{title}: roofs measured: {', '.join(roofs)}. {'; '.join(told)}."
-    return style.finish(figure, title, note, alt, 2)
+        return style.finish(figure, title, note, 2)
 
 
 def _roofs_note(record: CeilingsRecord) -> str:
@@ -285,45 +267,6 @@ def machine_roofs(axes: Axes, x: np.ndarray, record: CeilingsRecord, precision: 
     name_roofs(axes, names)
 
 
-def network_roofline(points: pd.DataFrame, rates: Mapping[str, float]) -> style.Drawing:
-    """Operations of an instance by bytes of gradients; slopes: how fast those travel; ticks: what is attainable.
-
-    `points` are those of the switch that have an intensity; `rates` bytes per second of gradients, by their way.
-    """
-    title = "Network roofline"
-    if points.empty or not rates:
-        return style.empty(title, "no profiled launch counted operations, or the network was not measured")
-    points = points.assign(top=np.minimum(points["alone"], points["intensity"] * points["exchange"].map(rates)))
-    used = {way: rate for way, rate in rates.items() if way in set(points["exchange"])}
-    with style.sheet(4.6, width_in=style.WIDTH_IN * 1.1) as (figure, axes):
-        x = limits([*points["intensity"], *(points["alone"].max() / rate for rate in used.values())], 3, 3)
-        y = limits([*points["rate"], *points["alone"]], 4, 2)
-        axes_in_powers_of_two(axes, x, y, "intensity (FLOP per byte of gradients; modelled)")
-        for way, rate in used.items():
-            look = {"color": style.INK} if way == ALL_REDUCE else {"color": style.MUTED, "linestyle": "--"}
-            name = f"{WAYS[way]} {significant(rate / MEGA)} MB/s"
-            slope(axes, np.geomspace(*x, 200), rate, y[1], name, above=way == ALL_REDUCE, **look)
-        axes.plot(
-            points["intensity"], points["top"] / GIGA, linestyle="none", marker="_", markersize=16,
-            markeredgewidth=1.6, color=style.INK, label="attainable, modelled",
-        )  # fmt: skip
-        for env in sorted(points["env"].unique(), key=env_order):
-            rows = having(points, env=env)
-            style.points(axes, rows["intensity"], rows["rate"] / GIGA, env, markersize=7, alpha=0.85)
-        for workload, rows in points.groupby("workload"):
-            name_point(axes, workload_title(str(workload)), rows["intensity"].mean(), rows["rate"].min())
-        note = (
-            "Points: one instance; counted operations divided by the measured step. Attainable: the lower of its "
-            "rate without exchange and the rate that the exchange of its gradients allows."
-        )
-        told = "; ".join(
-            f"{workload_title(row.workload)} in {env_title(row.env)}, {row.exchange}: {significant(row.intensity)} "
-            f"FLOP/B, {prefixed(row.rate, 'FLOP/s')} of {prefixed(row.top, 'FLOP/s')}"
-            for row in points.itertuples()
-        )
-        return style.finish(figure, title, note, f"{title}. {told}.", 2)
-
-
 def paper_roofline(published: Published, given: Given, record: CeilingsRecord) -> style.Drawing:
     """The paper's roofline above, this machine with its ceilings below."""
     title = f"The paper's figure {figure_of(published)}, and this machine"
@@ -350,19 +293,7 @@ def paper_roofline(published: Published, given: Given, record: CeilingsRecord) -
             "calls x average, divided by the time of the same kernels. One run each, so no interval; bars: reading "
             "error. Below: another device and other bytes; don't compare it with the points above."
         )
-        told = [f"{workload_title(row.workload)} as drawn: {_point_told(row)}" for row in drawn.itertuples()]
-        told += [
-            f"{workload_title(row.workload)}, {env_title(row.env, short=True)}, {BASES[row.basis]}: "
-            f"{_point_told(row)}, {row.bound}-bound under {prefixed(row.roof_flop_per_s, 'FLOP/s')}"
-            for row in audited.itertuples()
-        ]
-        roof = f"roof as drawn {prefixed(peak, 'FLOP/s')} and {prefixed(memory, 'B/s')}"
-        alt = f"{title}: {roof}. {'; '.join(told)}."
-        return style.finish(figure, title, note, alt, 2)
-
-
-def _point_told(row: Any) -> str:
-    return f"{significant(row.intensity)} FLOP/B, {prefixed(row.rate, 'FLOP/s')}"
+        return style.finish(figure, title, note, 2)
 
 
 def figure_of(published: Published) -> str | None:

@@ -18,7 +18,7 @@ from tare.model.studies.layout import kind_of
 from tare.report.figures import style
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, metric_title, workload_title
-from tare.report.words.quantities import seconds, units_text
+from tare.report.words.quantities import units_text
 from tare.stats.intervals import outliers
 from tare.worker.families import CONVOLUTION, ELEMENT_WISE, OPTIMIZER, POOLING, PRODUCT
 
@@ -31,7 +31,6 @@ HATCHED: dict[str, Any] = {"facecolor": "none", "edgecolor": style.INK, "linewid
 # What every framework names alike; the rest is one part, as some make dropouts and losses of many operators.
 NAMED = (CONVOLUTION, PRODUCT, ELEMENT_WISE, POOLING, OPTIMIZER)
 REST = "all other"
-MS = 1e3
 
 
 def measured(metrics: pd.DataFrame, workload: str, wanted: Sequence[str]) -> pd.DataFrame:
@@ -62,13 +61,8 @@ def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         by_kind = rows.groupby(rows["campaign"].map(kind_of))["rep"].nunique()
         n = ", ".join(dict.fromkeys(units_text(count, str(kind)) for kind, count in by_kind.items()))
         ringed = f" Ringed: {flagged} outliers (over 5 MAD), kept." if flagged else ""
-        style.footnote(figure, f"n = {n}. Dots: launches; bar: median.{ringed} Axes don't start at 0.")
-    main = rows[rows["metric"].isin(UNIT_METRICS[:2])]
-    medians = main.pivot_table(index="launch", columns="metric", values="value", aggfunc="median")
-    medians = medians.reindex(environments).rename(columns=lambda metric: metric_title(metric).lower())
-    told = style.told(medians, seconds)
-    alt = f"{title}, as dots, by metric and environment. Medians: {told}."
-    return style.Drawing(figure=figure, title=title, alt=alt)
+        note = f"n = {n}. Dots: launches; bar: median.{ringed} Axes don't start at 0."
+        return style.finish(figure, title, note)
 
 
 def _dots(axes: Axes, rows: pd.DataFrame, environments: list[str]) -> int:
@@ -137,7 +131,6 @@ def split(metrics: pd.DataFrame, workloads: Sequence[str]) -> style.Drawing:
                 if within.any():
                     axes.barh(range(len(table)), within, left=before[part], height=0.66, **HATCHED)
             axes.set_title(text)
-            axes.fmt_xdata = seconds
         axes.set_xlabel("seconds")
         keys = [Patch(facecolor=fills[part], label=metric_title(part)) for part in parts]
         if any(table.notna().any(axis=None) for table in late.values()):
@@ -145,14 +138,7 @@ def split(metrics: pd.DataFrame, workloads: Sequence[str]) -> style.Drawing:
         entries = keys, [key.get_label() for key in keys]
         launches = sorted({measured(metrics, name, ("real_s",))["rep"].nunique() for name in found})
         note = f"Means of n = {' or '.join(map(str, launches))} launches: the parts add up to the mean whole run."
-        told = []
-        for name, own in found.items():
-            named = own.rename(columns=lambda part: metric_title(part).lower())
-            within = late[name].rename(columns=lambda part: f"{metric_title(part).lower()}, {OF_WHICH_IMPORTS}")
-            every = named.assign(**{"whole run": own.sum(axis=1)}).join(within)
-            told.append(f"{workload_title(name)}, means: {style.told(every, seconds)}")
-        alt = f"{title}. {'. '.join(told)}."
-        return style.finish(figure, title, note, alt, 4, entries, columnspacing=1.2, handlelength=1.0)
+        return style.finish(figure, title, note, 4, entries, columnspacing=1.2, handlelength=1.0)
 
 
 def step_table(profiles: pd.DataFrame, workload: str) -> pd.DataFrame:
@@ -169,27 +155,3 @@ def step_table(profiles: pd.DataFrame, workload: str) -> pd.DataFrame:
         label = first["stack"] if level == SAME else level
         rows.append({"label": label, **sums, "plain_step_s": first["plain_step_s"], "reason": first["reason"]})
     return pd.DataFrame(rows, columns=["label", *NAMED, REST, "plain_step_s", "reason"])
-
-
-def stack_steps(profiles: pd.DataFrame, workload: str) -> style.Drawing:
-    """Stacked bars of the families of operators, one per stack; a mark at the step without the profiler."""
-    title = f"{workload_title(workload)}: what a step is made of"
-    table = step_table(profiles, workload)
-    table = table[table["plain_step_s"].notna()].reset_index(drop=True)
-    if table.empty:
-        return style.empty(title, "no profiled launch in another stack succeeded")
-    plain, parts = table["plain_step_s"] * MS, table[[*NAMED, REST]].astype(float) * MS
-    with style.sheet(0.3 * len(table) + 1.75) as (figure, axes):
-        style.stacked(axes, parts, style.PHASE_COLOURS[1:], table["label"])
-        places = np.arange(len(table))
-        axes.vlines(plain, places - 0.42, places + 0.42, color=style.INK, linewidth=1.8, label="step, no profiler")
-        ends = np.maximum(parts.sum(axis=1), plain)
-        for place, (value, end, reason) in enumerate(zip(plain, ends, table["reason"], strict=True)):
-            note = f"{value:.1f} ms" + ("" if pd.isna(reason) else ", operators not named")
-            style.beside(axes, note, (end, place), size=8.5)
-        axes.set_xlim(0, ends.max() * 1.3)
-        axes.set_xlabel("milliseconds")
-        note = "One profiled launch each, on the host: own time of operators, including the profiler's overhead."
-        told = "; ".join(f"{row.label} {seconds(row.plain_step_s)}" for row in table.itertuples())
-        alt = f"{title}. A step without the profiler: {told}."
-        return style.finish(figure, title, note, alt, 3, columnspacing=1.2, handlelength=1.0)

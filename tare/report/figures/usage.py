@@ -8,14 +8,12 @@ from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from tare.analysis.choice import PROFILE
 from tare.machine.nvml import SLOWING
 from tare.report.figures import style
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, workload_title
-from tare.report.words.quantities import seconds, significant, size_bytes
 from tare.report.words.wording import sentence_case
 
 MOST_OPERATORS = 12
@@ -36,13 +34,12 @@ SOURCE = "torch.profiler"
 
 
 class Trace(NamedTuple):
-    """A column over time: its label, what one unit of the axis is, its name in words, its unit where told."""
+    """A column over time: its label, what one unit of the axis is, its name in words."""
 
     column: str
     label: str
     unit: float
     name: str
-    sign: str = ""
 
 
 OF_PROCESSES = (
@@ -58,25 +55,26 @@ Mark = Callable[[Axes, pd.DataFrame, Trace, str], None]
 
 
 def over_time(
-    rows: pd.DataFrame, steps: pd.DataFrame | None, traces: Sequence[Trace], title: str, note: str,
+    rows: pd.DataFrame, steps: pd.DataFrame | None, traces: Sequence[Trace], title: str, note: str, nothing: str,
     mark: Mark = lambda *_: None,
-) -> Figure | None:  # fmt: skip
+) -> style.Drawing:  # fmt: skip
     """One panel per trace, one line per environment, from the start of the first step on; start-up is negative.
 
-    A trace that was zero throughout, or not sampled, has no panel, and the note names it; None without any. Where
-    a row has no aligned time (an older record), time is from the launcher's call. `steps`: the workload's rows of
-    the table of steps, whose ends are ticked and whose rate has a panel. `mark` adds to each line.
+    A trace that was zero throughout, or not sampled, has no panel, and the note names it; `nothing` is said without
+    any. Where a row has no aligned time (an older record), time is from the launcher's call. `steps`: the table of
+    steps, whose ends are ticked and whose rate has a panel. `mark` adds to each line.
     """
     found = [trace for trace in traces if rows[trace.column].notna().any()]
     shown = [trace for trace in found if rows[trace.column].any()]
     zero = [trace.name for trace in found if trace not in shown]
     lacking = [trace.name for trace in traces if trace not in found]
     if not shown:
-        return None
+        return style.empty(title, nothing)
     note += f" Unavailable: {', '.join(lacking)}." if lacking else ""
     note += f" Zero in every sample: {', '.join(zero)}." if zero else ""
     when = time_of(rows)
-    ticked = steps if steps is not None and len(steps) and when == ALIGNED else None
+    ticked = None if steps is None else steps[steps["workload"].isin(rows["workload"])]
+    ticked = ticked if ticked is not None and len(ticked) and when == ALIGNED else None
     if ticked is not None:
         note += f" {sentence_case(RATE.name)}: over the steps that took their batch from it; ticks: ends of steps."
     count = len(shown) + (ticked is not None)
@@ -90,9 +88,7 @@ def over_time(
             panel(figure.axes[-1], ticked.assign(**{when: ticked["end_s"]}), RATE.column, RATE.unit, when)
             figure.axes[-1].set_ylabel(RATE.label)
         figure.axes[-1].set_xlabel(SINCE[when])
-        style.legend(figure, title, figure.axes[0].get_legend_handles_labels(), handlelength=1.4)
-        style.footnote(figure, note)
-    return figure
+        return style.finish(figure, title, note, handlelength=1.4)
 
 
 def panel(
@@ -102,13 +98,12 @@ def panel(
 
     A `column` of one workload's rows, divided by `unit`, over a column of time (`time_of`).
     """
-    ticked = steps if steps is not None and len(steps) and when == ALIGNED else None
     for number, env in enumerate(sorted(rows["launch"].unique(), key=env_order)):
         own = rows[rows["launch"] == env].sort_values(when)
         colour, label = style.colour(env), env_title(env)
         axes.plot(own[when], own[column] / unit, color=colour, linewidth=1.3, alpha=0.9, label=label)
-        if ticked is not None:
-            ends = ticked.loc[ticked["launch"] == env, "end_s"]
+        if steps is not None:
+            ends = steps.loc[steps["launch"] == env, "end_s"]
             axes.plot(
                 ends, [0.98 - 0.05 * number] * len(ends), linestyle="none", marker="|", markersize=4,
                 color=colour, transform=axes.get_xaxis_transform(),
@@ -116,7 +111,7 @@ def panel(
     if when == ALIGNED:
         axes.axvline(0, color=style.MUTED, linewidth=0.8, linestyle=":")
     axes.set_ylim(bottom=0)
-    if ticked is not None:
+    if steps is not None:
         axes.set_ylim(top=ABOVE * axes.get_ylim()[1])
     style.bare(axes, grid="y")
 
@@ -124,11 +119,6 @@ def panel(
 def time_of(rows: pd.DataFrame) -> str:
     """The column of time: aligned at the first step where every row has it."""
     return ALIGNED if len(rows) and rows[ALIGNED].notna().all() else AS_CALLED
-
-
-def of(table: pd.DataFrame | None, workload: str) -> pd.DataFrame | None:
-    """A workload's rows of a table that may not be there."""
-    return None if table is None else table[table["workload"] == workload]
 
 
 def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None = None) -> style.Drawing:
@@ -139,12 +129,7 @@ def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None
         "n = 1 profiled launch per environment: the program and its children, sampled by one of its threads, "
         "including the profiler's own work. The time before the first sample is the runtime's start."
     )
-    figure = over_time(rows, of(steps, workload), OF_PROCESSES, title, note)
-    if figure is None:
-        return style.empty(title, "no profiled launch left samples")
-    peaks = rows.groupby("launch")["rss_bytes"].max()
-    peak = "; ".join(f"{env_title(env)} {size_bytes(value)}" for env, value in peaks.items())
-    return style.Drawing(figure=figure, title=title, alt=f"{title}. Largest resident memory: {peak}.")
+    return over_time(rows, steps, OF_PROCESSES, title, note, "no profiled launch left samples")
 
 
 def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
@@ -169,16 +154,14 @@ def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
         axes.set_xlabel(f"{unit} per training step, while profiled")
         style.bare(axes, grid="both")
         note = "n = 1 profiled launch per environment: read names and order, not small differences."
-        told = "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in table.iloc[0].dropna().items())
-        alt = f"{title}. Largest: {table.index[0]}: {told} per step."
-        return style.finish(figure, title, note, alt, handletextpad=0.2)
+        return style.finish(figure, title, note, handletextpad=0.2)
 
 
 SENSORS = (
-    Trace("gpu_utilization_percent", "some kernel ran\n(% of time)", 1.0, "some kernel ran", "% of time"),
-    Trace("memory_used_bytes", "device memory\n(GiB)", 1 << 30, "device memory", "GiB"),
-    Trace("power_w", "power (W)", 1.0, "power", "W"),
-    Trace("sm_clock_hz", "SM clock (GHz)", 1e9, "SM clock", "GHz"),
+    Trace("gpu_utilization_percent", "some kernel ran\n(% of time)", 1.0, "some kernel ran"),
+    Trace("memory_used_bytes", "device memory\n(GiB)", 1 << 30, "device memory"),
+    Trace("power_w", "power (W)", 1.0, "power"),
+    Trace("sm_clock_hz", "SM clock (GHz)", 1e9, "SM clock"),
 )
 
 
@@ -206,8 +189,7 @@ def device_time(metrics: pd.DataFrame, workload: str) -> style.Drawing:
             "n = 1 profiled launch per environment, measured by CUPTI. Overlapping activities are each counted in "
             "full. Idle: no kernel, copy or memset ran."
         )
-        alt = f"{title}. {style.told(named, seconds)}."
-        return style.finish(figure, title, note, alt, 3, handlelength=1.0)
+        return style.finish(figure, title, note, 3, handlelength=1.0)
 
 
 def faults(reasons: object) -> list[str]:
@@ -227,14 +209,8 @@ def device_samples(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | N
         "n = 1 profiled launch per environment, sampled by NVML on the host. Utilisation means that some kernel "
         f"ran, not how much of the device was used. {said}"
     )
-    figure = over_time(rows, of(steps, workload), SENSORS, title, note, _ring)
-    if figure is None:
-        return style.empty(title, "the driver gave no samples of a profiled launch")
-    by = rows.groupby("launch")
-    means = pd.DataFrame({f"{one.name} ({one.sign})": by[one.column].mean() / one.unit for one in SENSORS})
-    means["samples throttled (%)"] = 100 * slow.map(bool).groupby(rows["launch"]).mean()
-    alt = f"{title}, means. {style.told(means.loc[sorted(means.index, key=env_order)], significant)}."
-    return style.Drawing(figure=figure, title=title, alt=alt)
+    nothing = "the driver gave no samples of a profiled launch"
+    return over_time(rows, steps, SENSORS, title, note, nothing, _ring)
 
 
 def _ring(axes: Axes, own: pd.DataFrame, trace: Trace, when: str) -> None:
