@@ -541,6 +541,13 @@ def test_commands_have_a_button_that_copies_them(browser, report, clipboard):
         context.close()
 
 
+def test_points_show_their_values_under_the_pointer(read):
+    texts = read().eval_on_selector_all(
+        "figure svg g > title, figure svg use > title", "nodes => nodes.map(node => node.textContent)"
+    )
+    assert len(texts) > 100 and all(any(letter.isdigit() for letter in text) for text in texts)
+
+
 def test_every_figure_has_its_numbers_beside_it(read):
     lacking = read(opened=True).eval_on_selector_all(
         "figure:has(svg)",

@@ -439,3 +439,46 @@ def test_an_interval_that_says_nothing_does_not_stretch_the_axis(verdicts):
     own = verdicts[verdicts["metric"] == "real_s"].assign(ci_low=1e-7, ci_high=1e7)
     low, high = figures.intervals(own, "mnist_cnn").figure.axes[0].get_xlim()
     assert -math.log(300) < low < -1 and 1 < high < math.log(300)
+
+
+# Values under the pointer.
+
+
+def titles(path, within="use"):
+    """What an SVG says under the pointer, of its points or of its groups."""
+    return [node.text for one in ET.parse(path).iter(f"{SVG}{within}") for node in one.findall(f"{SVG}title")]
+
+
+def test_every_repetition_says_its_size_and_seconds(metrics, tmp_path):
+    path = figures.write(figures.batch_size(metrics, "mnist_cnn"), tmp_path / "batch.svg")
+    rows = metrics.query("campaign == 'sweep' and workload == 'mnist_cnn' and metric == 'real_s' and value.notna()")
+    wanted = [f"{row.batch}, real time (s): {quantities.significant(row.value, 4)}" for row in rows.itertuples()]
+    assert sorted(titles(path)) == sorted(wanted)
+
+
+def test_an_interval_says_its_environment_and_both_ends(verdicts, tmp_path):
+    path = figures.write(figures.intervals(figures.joint(verdicts), "mnist_cnn"), tmp_path / "intervals.svg")
+    row = figures.joint(verdicts).query(
+        "workload == 'mnist_cnn' and launch == 'docker' and metric == 'real_s' and reference == 'host'"
+    ).iloc[0]  # fmt: skip
+    low, high, middle = (forest.ratio_label(row[name]) for name in ("ci_low", "ci_high", "ratio"))
+    assert f"Docker, {low} to {high}" in titles(path, "g")
+    assert f"Docker, {middle}" in titles(path)
+
+
+def test_a_part_of_a_run_says_its_seconds(metrics, tmp_path):
+    own = figures.joint(metrics)
+    path = figures.write(figures.split(own, ["mnist_cnn"]), tmp_path / "split.svg")
+    table = runs.split_table(own, "mnist_cnn")
+    said = titles(path, "g")
+    for part, seconds_of in table.loc["docker"].items():
+        assert any("Docker" in one and one.endswith(quantities.seconds(seconds_of)) for one in said), part
+
+
+def test_values_are_escaped_and_points_outside_leave_a_figure_as_it_was():
+    svg = '<svg><g id="values-0-0"><use x="1"/><use x="2"/></g><g id="after"><use x="3"/></g></svg>'
+    both = style.with_values(svg, {"values-0-0": ["<b>", "2"]})
+    assert '<use x="1"><title>&lt;b&gt;</title></use><use x="2"><title>2</title></use>' in both
+    assert '<g id="after"><use x="3"/>' in both
+    assert style.with_values(svg, {"values-0-0": ["1", "2", "3"], "values-9-9": "none"}) == svg
+    assert '<g id="after">\n<title>one</title><use x="3"/>' in style.with_values(svg, {"after": "one"})

@@ -183,6 +183,7 @@ def _draw(axes: Axes, panel: Panel) -> bool:
     axes.set_yticks([at for at, _ in ticks], [name for _, name in ticks])
     axes.axvline(0, color=style.INK, linewidth=0.8)
     linear = ratio_axis(axes, ends)
+    axes.fmt_xdata = lambda place: ratio_label(math.exp(place))
     axes.tick_params(axis="x", labeltop=len(ticks) > 8)
     style.bare(axes)
     return linear

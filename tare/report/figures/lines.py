@@ -14,8 +14,8 @@ from tare.model.registry import HOST
 from tare.report.figures import style
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, workload_title
-from tare.report.words.quantities import duration, span
-from tare.report.words.wording import margin_text
+from tare.report.words.quantities import duration, seconds, span
+from tare.report.words.wording import margin_text, percent
 from tare.stats.intervals import t_quantile
 
 PAIRS_ALPHA = 0.05  # of all pairs of sizes together
@@ -153,6 +153,7 @@ def lengths_text(low_s: float, high_s: float) -> str:
 def _job_panel(axes: Axes, own: pd.DataFrame, env: str) -> None:
     axes.set_title(env_title(env, short=True), fontsize=9.5)
     axes.axhline(LIMIT, color=style.MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    axes.fmt_xdata, axes.fmt_ydata = _steps_text, lambda at: f"{percent(at)} longer"
     style.bare(axes, grid="both")
     told = None
     if own["value"].isna().all():
@@ -169,6 +170,10 @@ def _job_panel(axes: Axes, own: pd.DataFrame, env: str) -> None:
         own["length_s"], own["value"].where(own["value"] > LEAST), color=colour, linewidth=1.6, marker="o",
         markersize=4, markevery=np.flatnonzero(own["length_s"].isin(TICKS)).tolist(),
     )  # fmt: skip
+
+
+def _steps_text(length_s: float) -> str:
+    return f"{TICKS.get(length_s, seconds(length_s))} of steps"
 
 
 def _job_note(costs: pd.DataFrame) -> str:

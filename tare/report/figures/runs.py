@@ -18,7 +18,7 @@ from tare.model.studies.layout import kind_of
 from tare.report.figures import style
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, metric_title, workload_title
-from tare.report.words.quantities import units_text
+from tare.report.words.quantities import seconds, units_text
 from tare.stats.intervals import outliers
 from tare.worker.families import CONVOLUTION, ELEMENT_WISE, OPTIMIZER, POOLING, PRODUCT
 
@@ -131,6 +131,7 @@ def split(metrics: pd.DataFrame, workloads: Sequence[str]) -> style.Drawing:
                 if within.any():
                     axes.barh(range(len(table)), within, left=before[part], height=0.66, **HATCHED)
             axes.set_title(text)
+            axes.fmt_xdata = seconds
         axes.set_xlabel("seconds")
         keys = [Patch(facecolor=fills[part], label=metric_title(part)) for part in parts]
         if any(table.notna().any(axis=None) for table in late.values()):

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import html
 import io
+import math
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,12 +20,17 @@ from typing import Any, Literal
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FuncFormatter
 
 from tare.core.files import write_text
 from tare.model.roles import CONTROL, read_role
 from tare.model.studies.study import HOST
 from tare.report.words.labels import env_title
+from tare.report.words.quantities import significant
 
 INK, MUTED, GRID, PAPER, BAND = "#1c2127", "#5b646e", "#dfe3e7", "#fefefd", "#f3e9c9"
 # Colour and marker of environments; any other has the next of SPARE.
@@ -43,6 +49,7 @@ WIDTH_IN = 4.8  # one column of the report; its letters stay readable on a phone
 NOTE_LETTERS = 66  # as many as fit into a line of that width
 TITLE_LETTERS, TITLE_LINE_IN = 47, 0.18  # the same of a title, which is bold, and the height of a line of it
 SYSTEM_FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+Side = Literal["x", "y"]
 # What a page may recolour, for a dark one: the variable's name and the colour that the file holds.
 PAGE_COLOURS = {"ink": INK, "muted": MUTED, "grid": GRID, "paper": PAPER, "band": BAND}
 PAGE_COLOURS |= {"host": FIXED[HOST][0], "control": FIXED[CONTROL][0], "docker": FIXED["docker"][0]}
@@ -188,11 +195,103 @@ def wrap(text: str, width: int) -> str:
 
 def write(drawing: Drawing, path: Path) -> Path:
     """Write a figure as SVG, equal bytes for equal data; its title and alternative text go inside."""
+    write_text(path, _svg(drawing, path.stem))
+    return path
+
+
+def _svg(drawing: Drawing, name: str) -> str:
     buffer = io.StringIO()
     with house_style():
+        values = dict(_values(drawing.figure))
         drawing.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    write_text(path, tidy(buffer.getvalue(), path.stem, drawing.title, drawing.alt))
-    return path
+    return tidy(with_values(buffer.getvalue(), values), name, drawing.title, drawing.alt)
+
+
+def _values(figure: Figure) -> Iterator[tuple[str, str | list[str]]]:
+    """Names points, intervals and bars; by name what a reader sees under the pointer, of points one text each."""
+    for at, axes in enumerate(figure.axes):
+        lines = [line for line in axes.lines if line.get_transform() == axes.transData]
+        for number, line in enumerate(lines):
+            found = _of_line(axes, line)
+            if found:
+                name = line.get_gid() or f"values-{at}-{number}"
+                line.set_gid(name)
+                yield name, found
+        bars = (one for one in axes.containers if isinstance(one, BarContainer))
+        for number, bar in enumerate(bars):
+            for place, patch in enumerate(bar.patches):
+                x, y = patch.get_width(), patch.get_y() + patch.get_height() / 2
+                patch.set_gid(f"values-{at}-bar-{number}-{place}")
+                yield f"values-{at}-bar-{number}-{place}", _text(axes, str(bar.get_label()), y, x)
+
+
+def _of_line(axes: Axes, line: Line2D) -> str | list[str]:
+    """A text for each marker; one for an interval, which is a level line between two ends; none for others."""
+    x, y = (list(map(float, one)) for one in line.get_data(orig=False))
+    label, places = str(line.get_label()), line.get_markevery()
+    if line.get_marker() not in (None, "None", " ", ""):
+        shown = range(len(x)) if places is None else [at for at in places if at < len(x)]
+        drawn = [(x[at], y[at]) for at in shown if math.isfinite(x[at]) and math.isfinite(y[at])]
+        return [_text(axes, label, down, along) for along, down in drawn]
+    if len(x) != 2 or y[0] != y[1] or not math.isfinite(x[0] + x[1]):
+        return ""
+    return f"{_text(axes, label, y[0], x[0])} to {_place(axes, 'x', x[1])}"
+
+
+def _text(axes: Axes, label: str, y: float, x: float) -> str:
+    """Panel, series and place of a value, names before numbers and none of them twice."""
+    series, places = "" if label.startswith("_") else label, [_named(axes, "y", y), _named(axes, "x", x)]
+    if _categories(axes, "x"):
+        places.reverse()
+    parts = (axes.get_title(loc="left"), series, *places)
+    return ", ".join(dict.fromkeys(" ".join(part.split()) for part in parts if part))
+
+
+def _named(axes: Axes, side: Side, value: float) -> str:
+    """A place on an axis, with the axis' name where the place is a number."""
+    name = "" if _categories(axes, side) else _side(axes, side)[0].get_label_text()
+    return f"{name}: {_place(axes, side, value)}" if name else _place(axes, side, value)
+
+
+def _place(axes: Axes, side: Side, value: float) -> str:
+    _, form = _side(axes, side)
+    if form is not None:
+        return str(form(value))
+    near = {abs(at - value): text for at, text in _categories(axes, side).items()}
+    return near[min(near)] if near and min(near) < 0.5 else significant(value, 4)
+
+
+def _categories(axes: Axes, side: Side) -> dict[float, str]:
+    """Names along an axis by their places; nothing for an axis of numbers."""
+    axis, form = _side(axes, side)
+    name = axis.get_major_formatter()
+    if form is not None or axis.get_scale() != "linear" or not isinstance(name, (FixedFormatter, FuncFormatter)):
+        return {}
+    return {float(place): name(place, number) for number, place in enumerate(axis.get_majorticklocs())}
+
+
+def _side(axes: Axes, side: Side) -> tuple[Axis, Any]:
+    """An axis, and how the figure itself says a place on it."""
+    return (axes.xaxis, axes.fmt_xdata) if side == "x" else (axes.yaxis, axes.fmt_ydata)
+
+
+def with_values(svg: str, values: Mapping[str, str | list[str]]) -> str:
+    """An SVG whose named parts say their values as titles, which browsers show under the pointer."""
+    for name, told in values.items():
+        before, opening, rest = svg.partition(f'<g id="{name}">')
+        end = rest.find('<g id="')
+        own, after = (rest, "") if end < 0 else (rest[:end], rest[end:])
+        if isinstance(told, str):
+            own = f"\n<title>{html.escape(told)}</title>{own}"
+        elif len(told) == own.count("<use "):  # what lies outside of the figure has no marker
+            parts = re.split(r"(<use [^>]*?)/>", own)  # texts between marks, marks at odd places
+            parts[1::2] = [
+                f"{mark}><title>{html.escape(text)}</title></use>"
+                for mark, text in zip(parts[1::2], told, strict=True)
+            ]
+            own = "".join(parts)
+        svg = f"{before}{opening}{own}{after}" if opening else svg
+    return svg
 
 
 def tidy(svg: str, prefix: str, title: str, alt: str) -> str:
