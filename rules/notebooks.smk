@@ -4,7 +4,7 @@ from snakemake.io import report as shown  # at the start of a line `report` is a
 
 VARIED = {
     one: arms.parse(one.arm)
-    for one in study_module.campaigns(STUDIED)
+    for one in campaigns.campaigns(STUDIED)
     if one.arm and one.scenario == SINGLE
 }
 # Of all workloads, where steps are measured at more than one level of the allocator: levels of an arm as any.
@@ -22,9 +22,9 @@ ARM_WORKLOADS = sorted(
         ),
     }
 )
-STACK_WORKLOADS = list(study_module.workloads_of_stacks(STUDIED))
+STACK_WORKLOADS = list(campaigns.workloads_of_stacks(STUDIED))
 PROFILED_IN_STACKS = sorted(
-    {workload for workload, _ in study_module.profiled_stacks(STUDIED)}
+    {workload for workload, _ in campaigns.profiled_stacks(STUDIED)}
 )
 # Workloads of which anything was varied that the host can be weighed by.
 CHOICE_WORKLOADS = sorted({*LEVELLED, *(one.workload for one in VARIED)})
