@@ -11,12 +11,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from tare.analysis import choice
+from tare.analysis.metrics import pivot
 from tare.analysis.verdicts import STEP_METRICS
 from tare.analysis.why.causes import PHASE_METRICS, environments_of, extra, phase_costs
 from tare.model.records.campaigns import VERDICT_UNITS
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import arm_of, kind_of
-from tare.model.studies.study import HOST
 from tare.report.figures import style
 from tare.report.rows import having
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
@@ -409,8 +410,8 @@ def _file_costs(causes: pd.DataFrame, alpha: float) -> dict[str, Interval]:
     """Extra seconds of the first reading of files, by environment; the control among them."""
     if causes.empty:
         return {}
-    others = environments_of(causes)
-    found = {env: extra(causes, "files_first_s", env, alpha / max(1, len(others))) for env in (*others, CONTROL)}
+    others, units = environments_of(causes), pivot(causes, "files_first_s")
+    found = {env: extra(units, env, alpha / max(1, len(others))) for env in (*others, CONTROL)}
     return {env: interval for env, interval in found.items() if interval.n}
 
 
