@@ -24,7 +24,9 @@ from pathlib import Path
 import yaml
 
 from tare.core.files import project_root
-from tare.model.studies.study import campaigns, check, load, merge
+from tare.model.studies.campaigns import campaigns
+from tare.model.studies.checks import check
+from tare.model.studies.loading import load, merge
 
 ROOT = project_root()
 STUDY = {

@@ -77,7 +77,8 @@ from tare.model.registry import HOST, SINGLE  # noqa: E402
 from tare.model.specification import MeasuredSteps  # noqa: E402
 from tare.model.studies import arms  # noqa: E402
 from tare.model.studies.layout import benchmark_record  # noqa: E402
-from tare.model.studies.study import Study, load_checked  # noqa: E402
+from tare.model.studies.loading import load_checked  # noqa: E402
+from tare.model.studies.study import Study  # noqa: E402
 from tare.stats.fits import step_values  # noqa: E402
 
 SCHEMA = 2

@@ -38,7 +38,7 @@ from tare.model.studies.layout import (
     sealed_record,
     study_folder,
 )
-from tare.model.studies.study import load_checked
+from tare.model.studies.loading import load_checked
 
 ROOT = project_root()
 LONGEST_PLAN_S = 10.0

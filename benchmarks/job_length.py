@@ -35,9 +35,11 @@ from tare.machine.facts import machine_name
 from tare.machine.fitting import settled
 from tare.model.journals.sealed import SealedCampaign, read_sealed
 from tare.model.records.campaigns import Sampling
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import SEALED, campaign_name
-from tare.model.studies.study import HOST, RoundsPart, load_part
+from tare.model.studies.loading import load_part
+from tare.model.studies.study import RoundsPart
 from tare.report.words.quantities import seconds
 from tare.report.words.wording import signed
 from tare.stats.costs import Cost, CostBox

@@ -85,7 +85,7 @@ from tare.model.records.launches import Replicate, TrainResults  # noqa: E402
 from tare.model.registry import HOST  # noqa: E402
 from tare.model.specification import MeasuredSteps  # noqa: E402
 from tare.model.studies import arms  # noqa: E402
-from tare.model.studies.study import load_checked  # noqa: E402
+from tare.model.studies.loading import load_checked  # noqa: E402
 
 LARGEST_PAD_BYTES = 4096
 MADE = ROOT / "results/benchmarks/launch_variance"

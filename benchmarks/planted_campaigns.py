@@ -47,7 +47,8 @@ from tare.model.journals.sealed import read_sealed, views  # noqa: E402
 from tare.model.registry import HOST  # noqa: E402
 from tare.model.roles import CONTROL  # noqa: E402
 from tare.model.studies.layout import SEALED  # noqa: E402
-from tare.model.studies.study import Study, load_checked  # noqa: E402
+from tare.model.studies.loading import load_checked  # noqa: E402
+from tare.model.studies.study import Study  # noqa: E402
 
 EFFECT = 0.03
 TRUTHS = {"zero": 1.0, "wasteful": 1.0 + EFFECT}

@@ -27,7 +27,8 @@ from truths import KINDS, PLANTED, Found, Truth, effects, kinds, measured, summa
 from tare.core.files import write_json  # noqa: E402
 from tare.launch.sites import sites  # noqa: E402
 from tare.machine.fitting import settled  # noqa: E402
-from tare.model.studies.study import HOST, load_checked  # noqa: E402
+from tare.model.registry import HOST  # noqa: E402
+from tare.model.studies.loading import load_checked  # noqa: E402
 
 LARGEST, LARGEST_KIND = 2.0, 10.0
 

@@ -55,7 +55,7 @@ from slices_page import page  # noqa: E402
 
 from tare.core.files import read_json, write_text  # noqa: E402
 from tare.model.roles import CONTROL  # noqa: E402
-from tare.model.studies.study import load_checked  # noqa: E402
+from tare.model.studies.loading import load_checked  # noqa: E402
 
 HEAD = ["covers the truth", "excludes zero", "equivalent", "different", "units, mean (most)"]
 

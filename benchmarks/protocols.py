@@ -85,7 +85,8 @@ from tare.model.registry import HOST, SINGLE  # noqa: E402
 from tare.model.roles import CONTROL  # noqa: E402
 from tare.model.studies import arms  # noqa: E402
 from tare.model.studies.layout import benchmark_record  # noqa: E402
-from tare.model.studies.study import Study, load_checked  # noqa: E402
+from tare.model.studies.loading import load_checked  # noqa: E402
+from tare.model.studies.study import Study  # noqa: E402
 from tare.stats.intervals import body_estimates  # noqa: E402
 
 SCHEMA = 4

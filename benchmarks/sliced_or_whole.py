@@ -65,7 +65,8 @@ from tare.model.registry import HOST, SINGLE  # noqa: E402
 from tare.model.roles import CONTROL  # noqa: E402
 from tare.model.studies import arms  # noqa: E402
 from tare.model.studies.layout import benchmark_record  # noqa: E402
-from tare.model.studies.study import Study, load_checked  # noqa: E402
+from tare.model.studies.loading import load_checked  # noqa: E402
+from tare.model.studies.study import Study  # noqa: E402
 
 SCHEMA = 2
 LEVEL = 0.90  # of the interval of a test of equivalence at 5%

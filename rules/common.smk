@@ -26,8 +26,17 @@ if rules_of != package_of:
     raise WorkflowError(mistake)
 
 from tare.analysis.plans import expected
-from tare.model import closure, former
-from tare.model.studies import arms, layout, machines, own_jobs, papers
+from tare.model import closure
+from tare.model.studies import (
+    arms,
+    campaigns,
+    checks,
+    layout,
+    loading,
+    machines,
+    own_jobs,
+    papers,
+)
 from tare.model.studies import minutes as minutes_module
 from tare.model.studies import study as study_module
 from tare.core.errors import TareError, UserError
@@ -111,10 +120,10 @@ def study_sources():
         return [("the module's config", config)]
     own = project_root() / "config/config.yaml"
     given = [path for path in workflow.configfiles if Path(path).resolve() != own]
-    files = [(os.path.relpath(path), study_module.load(path)) for path in (own, *given)]
+    files = [(os.path.relpath(path), loading.load(path)) for path in (own, *given)]
     laid = {}
     for _, content in files:
-        laid = study_module.merge(laid, content)
+        laid = loading.merge(laid, content)
     return [*files, ("--config", over(laid))]
 
 
@@ -162,7 +171,7 @@ def refuse_choices_of_profiles():
         # Snakemake takes a name with two hyphens too, and the begin of one.
         says = [
             key.removeprefix("--")
-            for key, value in study_module.load(found[1]).items()
+            for key, value in loading.load(found[1]).items()
             if value
         ]
         if chosen := [
@@ -211,16 +220,16 @@ try:
     if not AS_MODULE:
         refuse_choices_of_profiles()
     if AS_MODULE:  # its `config:` is laid over ours, as --configfile is
-        config = study_module.merge(
-            study_module.load(project_root() / "config/config.yaml"), config
+        config = loading.merge(
+            loading.load(project_root() / "config/config.yaml"), config
         )
     SOURCES = study_sources()
     for name, content in SOURCES[:-1]:
-        study_module.refuse_minutes(content, name)
+        checks.refuse_minutes(content, name)
     # A file that was given would else be taken for the default study.
     if "study" not in SOURCES[-1][1]:
-        study_module.refuse_nameless(SOURCES[1:-1])
-    STUDIED = study_module.checked_from(
+        loading.refuse_nameless(SOURCES[1:-1])
+    STUDIED = loading.checked_from(
         SOURCES, {key: value for key, value in config.items() if key != "minutes"}
     )
     # What is measured is of this machine, or of the nodes that the study names: so the commands of rules are told. Where
@@ -231,7 +240,7 @@ try:
     if not SEVERAL:
         MACHINES = [name_for_jobs(MACHINES[0] if MACHINES else None)]
     AT = "{machine}" if SEVERAL else MACHINES[0]
-    former.refuse_campaigns(layout.CAMPAIGNS / STUDIED.study)
+    layout.refuse_without_machine(STUDIED.study)
     STUDIED, CHOSEN = within_minutes(STUDIED, config.get("minutes"))
     config = STUDIED.to_json()
     catalog.refuse_unknown(
@@ -499,10 +508,10 @@ def form(name):
 stack_framework = cache(framework_of)
 SWEPT = [name for name, one in STUDIED.workloads.items() if one.sweep_batches]
 # Of all workloads together, by the same launches.
-CAUSES = [one for one in study_module.campaigns(STUDIED) if one.kind == "causes"]
+CAUSES = [one for one in campaigns.campaigns(STUDIED) if one.kind == "causes"]
 CAMPAIGNS = [
     layout.sealed_record(STUDY, AT, campaign.workload, campaign.name)
-    for campaign in study_module.campaigns(STUDIED)
+    for campaign in campaigns.campaigns(STUDIED)
 ]
 PROFILES = collect(
     layout.profile_record(STUDY, AT, "{workload}", "{env}"),
@@ -515,7 +524,7 @@ STACK_PROFILES = [
     layout.profile_record(
         STUDY, AT, workload, layout.profile_name("host", arms.parse(level))
     )
-    for workload, level in study_module.profiled_stacks(STUDIED)
+    for workload, level in campaigns.profiled_stacks(STUDIED)
 ]
 PIPELINES = collect(
     layout.pipeline_record(STUDY, AT, "{workload}"),
@@ -832,7 +841,7 @@ def refuse_rule_names():
     for name in ENVIRONMENTS:
         if is_rule(name):
             refuse(
-                f"{study_module.holder('environments', SOURCES)}: environments: {name} is the name of a rule; "
+                f"{loading.holder('environments', SOURCES)}: environments: {name} is the name of a rule; "
                 f"give envs/{name}.py another name"
             )
 

@@ -4,7 +4,7 @@ from snakemake.io import report as shown  # at the start of a line `report` is a
 
 VARIED = {
     one: arms.parse(one.arm)
-    for one in study_module.campaigns(STUDIED)
+    for one in campaigns.campaigns(STUDIED)
     if one.arm and one.scenario == SINGLE
 }
 # Of all workloads, where steps are measured at more than one level of the allocator: levels of an arm as any.

@@ -11,8 +11,9 @@ from campaign_builders import rounds_campaign, write_campaign
 from tare.core.files import sha256_file, write_json
 from tare.model.journals.ledger import bring_up_to_date, note_stamp
 from tare.model.journals.sealed import UNITS
+from tare.model.studies.loading import load_checked
 from tare.model.studies.stamps import stamp_of, write_stamp
-from tare.model.studies.study import Study, load_checked
+from tare.model.studies.study import Study
 from tare.stats.fits import ratios_of
 
 CAMPAIGN = Path("results/campaigns/nyu2022/box/mnist_cnn/rounds.apptainer+docker+host")

@@ -35,8 +35,9 @@ from project import ROOT, code_blocks, copy_checkout, snakemake
 from tiny_study import BROKEN, TINY, VARIED
 
 from tare.experiments.alone import LOCKS
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL
-from tare.model.studies.study import HOST, merge
+from tare.model.studies.loading import merge
 
 END_S = 20.0
 MASKED = tuple(path for name in ("ch-run", "dockerd") if (path := shutil.which(name)))

@@ -41,10 +41,10 @@ from tare.core.files import locked, write_json
 from tare.literature import audit, claims, measured_here, published
 from tare.model import tables
 from tare.model.levels import levels_text
+from tare.model.registry import HOST
 from tare.model.roles import read_role
 from tare.model.studies import arms
 from tare.model.studies.layout import campaign_name
-from tare.model.studies.study import HOST
 from tare.worker import families
 
 SHARED = "TARE_TEST_RUN"  # the folder of a run of the tests, for what its processes share

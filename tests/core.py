@@ -114,7 +114,8 @@ def met(items: Iterable[pytest.Item]) -> dict[str, set[str]]:
 def of_study(path: str) -> dict[str, set[str]]:
     """What a study meets by its campaigns; its starts are one more design."""
     from tare.core.files import project_root
-    from tare.model.studies.study import campaigns, load_checked
+    from tare.model.studies.campaigns import campaigns
+    from tare.model.studies.loading import load_checked
 
     planned = campaigns(load_checked(project_root() / path))
     return {

@@ -16,7 +16,7 @@ from campaign_builders import inside
 
 from tare.core.files import read_json, write_json
 from tare.model import tables
-from tare.model.studies.study import HOST
+from tare.model.registry import HOST
 
 GPU = {
     "index": 0,

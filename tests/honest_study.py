@@ -41,7 +41,7 @@ from tare.model.records.slices import Slices
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL, read_role, started
 from tare.model.schema import parse
-from tare.model.studies import layout
+from tare.model.studies import campaigns, layout, loading
 from tare.model.studies import study as studies
 from tare.model.studies.study import Study
 
@@ -66,7 +66,7 @@ Record = dict[str, Any]
 
 def study() -> Study:
     """What is asked for."""
-    return studies.load_checked(json.dumps(ASKED))
+    return loading.load_checked(json.dumps(ASKED))
 
 
 class Clock:
@@ -375,7 +375,7 @@ def tabulated(root: Path) -> None:
     def sealed(name: str) -> str:
         return str(layout.sealed_record(NAME, MACHINE, WORKLOAD, name))
 
-    names = [one.name for one in studies.campaigns(asked)]
+    names = [one.name for one in campaigns.campaigns(asked)]
     profiles = [str(layout.profile_record(NAME, MACHINE, WORKLOAD, env)) for env in ENVIRONMENTS]
     with inside(root):
         _run("tables", "--study", part("tables"), "--campaigns", *map(sealed, names), "--profiles", *profiles,
@@ -423,7 +423,7 @@ def listed(root: Path) -> None:
     write_text(root / INDEX, index.replace(members=members, programs=programs).text())
     try:
         with inside(root):
-            asked = studies.load_checked(f"config/{NAME}.yaml")
+            asked = loading.load_checked(f"config/{NAME}.yaml")
             every = {**members, INDEX: _member(Path(INDEX))}
             text = crate.text(asked, crate.campaigns_of(NAME, [MACHINE]), every)
     except TareError:  # records that can't be read: a forger lists the files again, and no more

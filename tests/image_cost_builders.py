@@ -15,9 +15,9 @@ from tare.core.files import write_json
 from tare.model import tables
 from tare.model.journals import units
 from tare.model.records.images import NaiveImageRecord
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL, started
 from tare.model.studies.layout import SEALED
-from tare.model.studies.study import HOST
 
 STACK = "torch-2.13"
 SHARED_S = {"fetch": 5.0, "tree": 15.0, "tree_unpack": 4.0, "tree_compile": 11.0}

@@ -7,8 +7,8 @@ from asked import CONDITIONS, spec
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, identity
 from tare.model.records.campaigns import Plan, Sampling
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL, read_roles
-from tare.model.studies.study import HOST
 from tare.stats import fits
 
 NAME = "rounds.docker+host"

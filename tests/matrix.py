@@ -14,7 +14,7 @@ from tare.model.registry import (
     module_names,
     options_of,
 )
-from tare.model.studies.study import WorkloadSettings
+from tare.model.studies.sections import WorkloadSettings
 from tare.worker.frameworks import DEFAULT
 
 Cell = TypeVar("Cell")

@@ -29,9 +29,11 @@ from tare.model.records.campaigns import Machine
 from tare.model.registry import HOST, SINGLE, environment
 from tare.model.roles import CONTROL, read_role
 from tare.model.studies import arms
+from tare.model.studies.campaigns import CampaignId, campaigns, profiled_stacks
 from tare.model.studies.layout import slug_of
+from tare.model.studies.loading import load_checked
 from tare.model.studies.stacks import framework_of
-from tare.model.studies.study import CampaignId, Study, campaigns, load_checked, part_of, profiled_stacks
+from tare.model.studies.study import Study, part_of
 
 PLANS = project_root() / "tests/data/plans"
 # Of this machine, of the code's text, of a start; `part` is the study that a reader has.

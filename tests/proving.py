@@ -18,8 +18,8 @@ import numpy as np
 from tare.analysis.job_length import cost_of
 from tare.analysis.verdicts import guarded
 from tare.core.files import project_root
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL
-from tare.model.studies.study import HOST
 from tare.stats.costs import Cost, CostBox
 from tare.stats.families import holm_levels
 from tare.stats.intervals import (

@@ -26,7 +26,7 @@ from tare.model.journals.units import share_of
 from tare.model.records.measured import CopiesRecord, ProfileRecord
 from tare.model.registry import SHARED, SINGLE
 from tare.model.schema import parse
-from tare.model.studies.study import SMALL_NEIGHBOUR, Batch, Shared
+from tare.model.studies.sections import SMALL_NEIGHBOUR, Batch, Shared
 
 ALSO = {"metrics": "parquet", "decisions": "json"}  # a second form of a table
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tare.model import tables
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import AS_FOUND, COLD, WARM, launched_ns, mark_ns, start_s
 from tare.model.levels import SAME, STACK, read_levels
+from tare.model.records.campaigns import Plan
 from tare.model.records.images import ImageRecord, NaiveImageRecord, OciRecord, Storage, TreeRecord
 from tare.model.records.launches import LaunchRecord, StartResults
 from tare.model.registry import HOST, environment
@@ -92,10 +93,10 @@ class Starts:
     workload: str
     arm: str
     scenario: str
-    no_cold: str | None  # why none could be cold
     environments: tuple[str, ...]
-    unavailable: Mapping[str, str]  # environments that were not started, each with its reason
     launches: Sequence[tuple[int, str, str, LaunchRecord]]
+    no_cold: str | None = None  # why none could be cold
+    unavailable: Mapping[str, str] = field(default_factory=dict)  # that were not started, each with its reason
     campaign: str = "starts"  # that they were part of
 
 
@@ -108,14 +109,8 @@ def read_starts(path: Path) -> Starts:
     plan = campaign.plan
     if plan.kind != "starts":
         raise IntegrityError(f"{path} is a campaign of {plan.kind}, not of starts: name that one")
-    return Starts(
-        **{key: getattr(plan, key) for key in ("stack", "workload", "arm", "scenario", "unavailable")},
-        no_cold=plan.spec.no_cold,
-        environments=plan.launch_names,
-        launches=[
-            (unit.unit, *_place(name), unit.launches[name]) for unit in campaign.counted for name in unit.order
-        ],
-    )
+    launches = [(unit.unit, *_place(name), unit.launches[name]) for unit in campaign.counted for name in unit.order]
+    return _starts(plan, launches, no_cold=plan.spec.no_cold, unavailable=plan.unavailable)
 
 
 def read_runs(path: Path) -> Starts:
@@ -127,16 +122,14 @@ def read_runs(path: Path) -> Starts:
     plan = campaign.plan
     if plan.kind != "rounds" or plan.conditions.page_cache != WARM:
         raise IntegrityError(f"{path} is no campaign of whole runs from a warm page cache: name that one")
-    return Starts(
-        **{key: getattr(plan, key) for key in ("stack", "workload", "arm", "scenario")},
-        no_cold=None,
-        environments=plan.launch_names,
-        unavailable={},
-        launches=[
-            (unit.unit, name, WARM, launch) for unit in campaign.counted for name, launch in unit.launches.items()
-        ],
-        campaign=campaign.name,
-    )
+    found = ((unit.unit, *one) for unit in campaign.counted for one in unit.launches.items())
+    launches = [(number, name, WARM, launch) for number, name, launch in found]
+    return _starts(plan, launches, campaign=campaign.name)
+
+
+def _starts(plan: Plan, launches: Sequence[tuple[int, str, str, LaunchRecord]], **more: Any) -> Starts:
+    own = {key: getattr(plan, key) for key in ("stack", "workload", "arm", "scenario")}
+    return Starts(**own, environments=plan.launch_names, launches=launches, **more)
 
 
 def _place(name: str) -> tuple[str, str]:

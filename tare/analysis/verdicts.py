@@ -27,7 +27,7 @@ from tare.analysis.switch_costs import switching
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import compared, family_alpha, measured_steps, served, unsliced
 from tare.model.registry import HOST
-from tare.model.roles import CONTROL, alone_of, read_role, reference_of
+from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model.studies.arms import stack_of
 from tare.model.studies.cells import launch_columns
 from tare.model.studies.layout import ROUNDS, STEPS
@@ -85,20 +85,12 @@ def logs_of(values: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(np.log(numbers[whole]), index=found.index[whole], columns=found.columns)
 
 
-def log_ratios(values: pd.DataFrame, env: str) -> pd.Series:
-    """Per unit: log of `env` less the mean of the logs of the two hosts; units that lack one are left out.
+def log_ratios(values: pd.DataFrame, env: str, reference: str = HOST) -> pd.Series:
+    """Per unit: log of `env` less the mean of the logs of the two hosts, of the second host less log of the first.
 
-    Of the second host: less log of the first.
+    Beside the headline's launch: log of `env` at the arm's level less that; of the host the mean of both.
     """
-    return contrasts(values, env, HOST).mean(axis=1)
-
-
-def level_ratios(values: pd.DataFrame, env: str) -> pd.Series:
-    """Per unit: log of `env` at the arm's level less log of its launch as in the headline.
-
-    The host stands twice in a unit: there it is the mean of both.
-    """
-    return contrasts(values, env, reference_of(env)).mean(axis=1)
+    return contrasts(values, env, reference).mean(axis=1)
 
 
 def contrasts(values: pd.DataFrame, env: str, reference: str) -> pd.DataFrame:
@@ -107,22 +99,10 @@ def contrasts(values: pd.DataFrame, env: str, reference: str) -> pd.DataFrame:
     An environment to either host; either host to the headline's, where an arm moves it, or each to its own launch
     without a neighbour; units that lack one are left out.
     """
-    if reference == HOST and env != CONTROL:
-        logs = logs_of(values, [env, HOST, CONTROL])
-        first, second, third = logs.to_numpy().T
-        pairs = [first - second, first - third]
-    elif env == HOST and read_role(reference).is_alone:
-        logs = logs_of(values, [HOST, CONTROL, reference, alone_of(CONTROL)])
-        first, second, third, fourth = logs.to_numpy().T
-        pairs = [first - third, second - fourth]
-    elif env == HOST:
-        logs = logs_of(values, [HOST, CONTROL, reference])
-        first, second, third = logs.to_numpy().T
-        pairs = [first - third, second - third]
-    else:
-        logs = logs_of(values, [env, reference])
-        first, second = logs.to_numpy().T
-        pairs = [first - second] * 2
+    above, below = sides(env, reference)
+    logs = logs_of(values, [*dict.fromkeys([*above, *below])])
+    of = dict(zip(logs.columns, logs.to_numpy().T, strict=True))
+    pairs = [of[above[n % len(above)]] - of[below[n % len(below)]] for n in (0, 1)]
     return pd.DataFrame(np.column_stack(pairs), index=logs.index)
 
 

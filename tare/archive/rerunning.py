@@ -15,7 +15,7 @@ from tare.core import process
 from tare.core.errors import UserError
 from tare.core.files import data_root, project_root, write_text
 from tare.model.registry import environment_names, module_names
-from tare.model.studies import study as studies
+from tare.model.studies import checks, loading
 from tare.model.studies.stamps import differing
 
 STUDY_FILE = "study.yaml"
@@ -29,8 +29,8 @@ def study_of(root: Path, name: str) -> dict[str, Any]:
     path = next((one for one in (root / "config").glob("*.yaml") if one.stem == name), None)
     if path is None:
         raise UserError(f"no file config/{name}.yaml: an archive holds it; of a folder of results archive it first")
-    found, base = studies.load(path), studies.load(data_root() / BASE)
-    return found if base.keys() <= found.keys() else studies.merge(base, found)
+    found, base = loading.load(path), loading.load(data_root() / BASE)
+    return found if base.keys() <= found.keys() else loading.merge(base, found)
 
 
 def here(study: Mapping[str, Any], *, commands: bool) -> tuple[dict[str, Any], list[str]]:
@@ -58,14 +58,14 @@ def here(study: Mapping[str, Any], *, commands: bool) -> tuple[dict[str, Any], l
             "them"
         )
         found["own_jobs"] = {}
-    base = studies.load(data_root() / BASE)
+    base = loading.load(data_root() / BASE)
     kept = {name: value for name, value in (found.get("workloads") or {}).items() if name not in gone}
     if not kept and not found.get("own_jobs"):
         raise UserError(f"nothing of the study can be run here: {'; '.join(told)}")
     wanted = {**found, "workloads": kept}
     laid = {**found, "workloads": {**dict.fromkeys(base["workloads"]), **kept}}
-    run = studies.checked_from([(BASE, base), ("the study of the archive", laid)])
-    if more := differing(studies.check(wanted).to_json(), run.to_json()):
+    run = loading.checked_from([(BASE, base), ("the study of the archive", laid)])
+    if more := differing(checks.check(wanted).to_json(), run.to_json()):
         told.append(f"{BASE} of this version adds what the study does not name: {', '.join(more)}")
     return laid, told
 

@@ -23,7 +23,7 @@ from tare.archive.members import (
 )
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import atomic_path, sha256_file
-from tare.model import closure, former
+from tare.model import closure
 from tare.model.records.campaigns import Plan
 from tare.model.studies import layout
 from tare.model.studies.stamps import measuring, stamp_of
@@ -58,7 +58,7 @@ def write(study: Study, out: Path) -> Written:
     """
     if out.suffix != SUFFIX:
         raise UserError(f"--out {out}: an archive's name ends with {SUFFIX}")
-    former.refuse_campaigns(layout.CAMPAIGNS / study.study)
+    layout.refuse_without_machine(study.study)
     machines = machines_of(study.study)
     campaigns = crate.campaigns_of(study.study, machines)
     if not any(one.sealed for one in campaigns):

@@ -54,7 +54,8 @@ def run_tables(arguments: argparse.Namespace) -> None:
     from tare.machine.witnesses import witnesses
     from tare.model.records.measured import CopiesRecord
     from tare.model.schema import read
-    from tare.model.studies.study import TablesPart, load_part
+    from tare.model.studies.loading import load_part
+    from tare.model.studies.study import TablesPart
 
     margins = load_part(TablesPart, arguments.study).margins.to_json() if arguments.study else None
     copies = read(CopiesRecord, arguments.copies[0]) if arguments.copies else None

@@ -26,7 +26,7 @@ def run_archive(arguments: argparse.Namespace) -> None:
     """`tare archive`."""
     from tare.archive.writing import SUFFIX, write
     from tare.core.progress import say
-    from tare.model.studies.study import load_checked
+    from tare.model.studies.loading import load_checked
 
     study = load_checked(arguments.study)
     written = write(study, arguments.out or Path(f"{study.study}{SUFFIX}"))

@@ -55,7 +55,8 @@ def run_image_costs(arguments: argparse.Namespace) -> None:
     from tare.machine.facts import machine_name
     from tare.model import tables
     from tare.model.studies.layout import IMAGES
-    from tare.model.studies.study import ImageCostsPart, load_part
+    from tare.model.studies.loading import load_part
+    from tare.model.studies.study import ImageCostsPart
 
     study = load_part(ImageCostsPart, arguments.study)
     naive = {study.stack: arguments.naive}

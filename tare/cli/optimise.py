@@ -132,7 +132,7 @@ def run_target(arguments: argparse.Namespace) -> None:
     from tare.machine import facts
     from tare.machine.fitting import settled
     from tare.model.studies.layout import target_record
-    from tare.model.studies.study import load_checked
+    from tare.model.studies.loading import load_checked
     from tare.predict.targets import composed, costs_of_campaigns, name_of, refuse_other
 
     if _done_there(arguments):
@@ -188,7 +188,7 @@ def _done_there(arguments: argparse.Namespace) -> bool:
 def run_grid(arguments: argparse.Namespace) -> None:
     """Measure cells of the grid."""
     from tare.experiments.grid import measure_grid
-    from tare.model.studies.study import load_checked
+    from tare.model.studies.loading import load_checked
     from tare.predict.requests import setting_of
 
     settings = [setting_of(text) for text in arguments.settings]
@@ -213,7 +213,7 @@ def run_optimise(arguments: argparse.Namespace) -> None:
     from tare.machine.fitting import fitting_device
     from tare.model.registry import describe_workload
     from tare.model.studies.layout import grid_folder, target_record
-    from tare.model.studies.study import load_checked
+    from tare.model.studies.loading import load_checked
     from tare.predict.answers import Answer
     from tare.predict.choose import choose
     from tare.predict.requests import read_request
@@ -322,7 +322,8 @@ def _searched(
     from tare.experiments.candidates import measure_candidates
     from tare.model.candidates import Times, Wanted
     from tare.model.studies.layout import search_record
-    from tare.model.studies.study import RunPart, load_part
+    from tare.model.studies.loading import load_part
+    from tare.model.studies.study import RunPart
     from tare.predict.search import key_of, search
 
     def measure(

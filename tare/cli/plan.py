@@ -83,7 +83,8 @@ def run_plan(arguments: argparse.Namespace) -> None:
     if arguments.minutes is not None:
         _plan_minutes(arguments)
         return
-    from tare.model.studies.study import PRIMARY, load_checked
+    from tare.model.studies.checks import PRIMARY
+    from tare.model.studies.loading import load_checked
 
     if arguments.stamp:
         _stamp(load_checked(arguments.study))
@@ -125,8 +126,8 @@ def _plan_minutes(arguments: argparse.Namespace) -> None:
     from tare.core.progress import say
     from tare.machine.facts import machine_name
     from tare.model.studies.layout import CAMPAIGNS
+    from tare.model.studies.loading import load_checked
     from tare.model.studies.minutes import declare, path_of
-    from tare.model.studies.study import load_checked
 
     for name in ("workload", "half_width"):
         if getattr(arguments, name) is not None:
@@ -182,7 +183,7 @@ def _take_word(arguments: argparse.Namespace) -> None:
     from tare.machine.facts import machine_name
     from tare.model.journals.ledger import LEDGER, note_word
     from tare.model.studies.layout import study_folder
-    from tare.model.studies.study import load_checked
+    from tare.model.studies.loading import load_checked
 
     if arguments.stamp:
         raise UserError("--word comes after the hash was published: first --stamp, then --word")

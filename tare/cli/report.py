@@ -96,8 +96,8 @@ def run_compare_machines(arguments: argparse.Namespace) -> None:
     from tare.model import tables
     from tare.model.records.machine import read_machine
     from tare.model.studies import layout
+    from tare.model.studies.loading import load_checked
     from tare.model.studies.machines import measured
-    from tare.model.studies.study import load_checked
     from tare.report import side_by_side
 
     study = load_checked(arguments.study)

@@ -34,7 +34,9 @@ from tare.model.records.campaigns import Plan, Unit
 from tare.model.roles import read_role
 from tare.model.specification import Specification
 from tare.model.studies import arms
-from tare.model.studies.study import RoundsPart, Shared, sampling_in
+from tare.model.studies.campaigns import sampling_in
+from tare.model.studies.sections import Shared
+from tare.model.studies.study import RoundsPart
 from tare.stats.fits import run_values
 
 FIRST = {name: levels[0] for name, levels in arms.BESIDE.items()}  # the headline's

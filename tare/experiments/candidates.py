@@ -32,7 +32,8 @@ from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord, TrainResults
 from tare.model.registry import HOST, SINGLE, whole_options
 from tare.model.roles import CONTROL
-from tare.model.studies.study import RunPart, load_part
+from tare.model.studies.loading import load_part
+from tare.model.studies.study import RunPart
 
 MOST_VOID = 3  # rounds in a row
 FEWEST = 3  # rounds that count

@@ -33,9 +33,10 @@ from tare.launch.place import Site
 from tare.model.journals.units import given_up
 from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
+from tare.model.registry import HOST
 from tare.model.schema import parse
 from tare.model.specification import NeededFiles, Specification
-from tare.model.studies.study import HOST, CausesPart
+from tare.model.studies.study import CausesPart
 
 PASSES = 3  # over the files, once they have been read
 

@@ -22,8 +22,9 @@ from tare.model.registry import HOST, SINGLE, options_of
 from tare.model.roles import read_role, reference_of
 from tare.model.schema import read
 from tare.model.studies import arms
+from tare.model.studies.sections import Batch
 from tare.model.studies.stacks import is_official
-from tare.model.studies.study import Batch, RunPart
+from tare.model.studies.study import RunPart
 
 STEPS = 4  # rounding grows by the step
 NEEDED = {"samples", "epochs", "dropout"}  # options by which a workload can be compared so

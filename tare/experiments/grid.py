@@ -29,12 +29,13 @@ from tare.model.conditions import Conditions
 from tare.model.levels import ALLOCATOR
 from tare.model.records.launches import Counts, ProfileResults
 from tare.model.records.measured import GridCell
-from tare.model.registry import describe_workload, whole_options
+from tare.model.registry import HOST, describe_workload, whole_options
 from tare.model.schema import read
 from tare.model.specification import Specification
 from tare.model.studies.layout import grid_folder
+from tare.model.studies.loading import load_part
 from tare.model.studies.stacks import framework_of
-from tare.model.studies.study import HOST, RunPart, load_part
+from tare.model.studies.study import RunPart
 
 WARMUP_STEPS = 2
 STEADY_S = 1.5  # of steps that count

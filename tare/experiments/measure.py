@@ -28,21 +28,20 @@ from tare.machine.fitting import settled
 from tare.model import datasheet
 from tare.model.conditions import Conditions
 from tare.model.levels import levels_text
-from tare.model.registry import DISTRIBUTED, SHARED, SINGLE
+from tare.model.registry import DISTRIBUTED, HOST, SHARED, SINGLE
 from tare.model.specification import Specification
 from tare.model.studies import arms
 from tare.model.studies.layout import TRACES
+from tare.model.studies.loading import load_part
+from tare.model.studies.sections import Distributed
 from tare.model.studies.study import (
-    HOST,
     CausesPart,
     CeilingsPart,
-    Distributed,
     JobPart,
     LaunchPart,
     ProfilePart,
     RoundsPart,
     SweepPart,
-    load_part,
     settings_of,
 )
 

@@ -24,7 +24,8 @@ from tare.model.records.launches import LaunchRecord
 from tare.model.records.measured import NetworkRecord
 from tare.model.registry import DISTRIBUTED
 from tare.model.specification import Specification
-from tare.model.studies.study import NetworkPart, load_part
+from tare.model.studies.loading import load_part
+from tare.model.studies.study import NetworkPart
 
 STREAM_S = 0.5  # that the stream takes, about, where a rate is set
 FREE_STREAM_BYTES = 1 << 28  # of the stream where none is

@@ -19,7 +19,9 @@ from tare.launch.sites import sites
 from tare.machine.facts import machine_name
 from tare.machine.fitting import settled
 from tare.model.journals.units import AS_FOUND
-from tare.model.studies.study import HOST, PipelinePart, load_part, settings_of
+from tare.model.registry import HOST
+from tare.model.studies.loading import load_part
+from tare.model.studies.study import PipelinePart, settings_of
 
 SCHEMA = 1
 

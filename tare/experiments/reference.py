@@ -31,7 +31,7 @@ from tare.machine.fitting import settled
 from tare.model.journals.references import ReferenceRecord, check
 from tare.model.machines import MACHINE, slug_of
 from tare.model.registry import HOST, describe_workload, environment
-from tare.model.studies import layout, study
+from tare.model.studies import checks, layout, loading, study
 from tare.model.studies.layout import REFERENCE
 from tare.model.studies.stacks import BOUND
 from tare.model.words import nearest
@@ -140,8 +140,8 @@ def _begin(wanted: Wanted) -> tuple[study.Study, Path, Row | None]:
         before = check(wanted.out).to_json()
         if before.get("machine") is None:
             raise UserError(f"--more: {wanted.out} is of a version whose paths name no machine: begin another")
-        return study.check(read_json(wanted.out / "study.json")), wanted.out, before
-    config = fitted(study.load_checked(wanted.source), wanted.budget_s, wanted.device)
+        return checks.check(read_json(wanted.out / "study.json")), wanted.out, before
+    config = fitted(loading.load_checked(wanted.source), wanted.budget_s, wanted.device)
     out = wanted.out or project_root() / layout.REFERENCES / default_name(config.device)
     if not NAME.fullmatch(out.name):
         raise UserError(f"--out: {out.name!r} is no name of a reference: lower-case letters, digits, dots, hyphens")
@@ -218,7 +218,7 @@ def fitted(whole: study.Study, budget_s: float, device: str | None) -> study.Stu
     found = whole.to_json()
     found["conditions"]["cpus"] = min(whole.conditions.cpus, len(os.sched_getaffinity(0)))
     found["rounds"] |= {key: round(found["rounds"][key] * share, 1) for key in ("budget_s", "arm_budget_s")}
-    return settled(study.check(found | ({"device": device} if device else {})))
+    return settled(checks.check(found | ({"device": device} if device else {})))
 
 
 # --- what the folder says of the machine

@@ -24,7 +24,8 @@ from tare.model.records.images import DataRecord
 from tare.model.registry import describe_workload
 from tare.model.schema import read as read_record
 from tare.model.studies import layout
-from tare.model.studies.study import DataChoices, load_checked
+from tare.model.studies.loading import load_checked
+from tare.model.studies.sections import DataChoices
 
 SCHEMA = 1
 STUDY = "config/reference.yaml"  # whose data sets are carried

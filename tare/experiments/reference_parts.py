@@ -24,9 +24,10 @@ from tare.machine.facts import machine_name
 from tare.model.journals.references import NO_TIME
 from tare.model.registry import HOST, SINGLE, describe_workload
 from tare.model.studies import arms, layout
+from tare.model.studies.campaigns import campaigns
 from tare.model.studies.layout import SEALED, below_results, campaign_name
 from tare.model.studies.stacks import BOUND
-from tare.model.studies.study import Study, campaigns, part_of
+from tare.model.studies.study import Study, part_of
 
 # Seconds with which a part of a kind is worth starting, before one of that kind has shown what it takes.
 LEAST_S = {

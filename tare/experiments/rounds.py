@@ -30,11 +30,12 @@ from tare.model.conditions import Group
 from tare.model.journals.units import given_up
 from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord, Mark, Memory
-from tare.model.registry import DISTRIBUTED, SINGLE
+from tare.model.registry import DISTRIBUTED, HOST, SINGLE
 from tare.model.roles import LaunchRole
 from tare.model.schema import parse
 from tare.model.specification import Mode, Specification
-from tare.model.studies.study import HOST, JobPart, RoundsPart, RunPart, SweepPart, sampling_in
+from tare.model.studies.campaigns import sampling_in
+from tare.model.studies.study import JobPart, RoundsPart, RunPart, SweepPart
 from tare.stats.fits import run_values
 
 LOADER_WORKERS = 1  # as in the nyu2022 paper; of a workload that has an option of that name, as the study says

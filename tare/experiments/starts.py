@@ -22,11 +22,12 @@ from tare.model.conditions import Conditions
 from tare.model.journals.units import AS_FOUND, COLD, WARM
 from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
-from tare.model.registry import environment
+from tare.model.registry import HOST, environment
 from tare.model.roles import CONTROL, read_role, started
 from tare.model.specification import Specification
 from tare.model.studies import arms
-from tare.model.studies.study import HOST, StartsPart, load_part, settings_of
+from tare.model.studies.loading import load_part
+from tare.model.studies.study import StartsPart, settings_of
 
 ALLOCATOR = "default"  # as people run it
 CONFIDENCE = 0.95  # a plan names one; of starts, no interval is taken

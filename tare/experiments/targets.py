@@ -24,11 +24,12 @@ from tare.model import closure
 from tare.model.journals.units import costs_of
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.measured import CeilingsRecord, StartCosts, StartsPart
-from tare.model.registry import imports_of
+from tare.model.registry import HOST, imports_of
 from tare.model.schema import read
 from tare.model.specification import Specification
+from tare.model.studies.loading import load_checked
 from tare.model.studies.stacks import framework_of
-from tare.model.studies.study import HOST, Study, load_checked, part_of
+from tare.model.studies.study import Study, part_of
 from tare.worker.frameworks import DEFAULT
 
 STARTS = 5  # of an environment, after one that does not count

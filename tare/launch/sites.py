@@ -23,13 +23,14 @@ from tare.launch.conditions import choose_cpus
 from tare.launch.place import Site, site_of
 from tare.model.records.campaigns import OWN, SHARED
 from tare.model.records.images import DataRecord, ImageRecord
-from tare.model.registry import SINGLE, describe_workload, environment
+from tare.model.registry import HOST, SINGLE, describe_workload, environment
 from tare.model.roles import CONTROL, reference_of
 from tare.model.schema import read
 from tare.model.studies import arms, layout
 from tare.model.studies.arms import Arm
+from tare.model.studies.sections import DataChoices
 from tare.model.studies.stacks import is_official
-from tare.model.studies.study import HOST, DataChoices, JobPart, LaunchPart, Study, settings_of
+from tare.model.studies.study import JobPart, LaunchPart, Study, settings_of
 
 NEEDS_COMPILER = "compile=inductor"  # the arm whose launches call a compiler of this machine
 

@@ -48,8 +48,9 @@ from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN, UNIT_MET
 from tare.model import tables
 from tare.model.registry import DISTRIBUTED, HOST, SHARED
 from tare.model.studies import arms, papers
+from tare.model.studies.campaigns import CampaignId, campaigns, sampling_in
 from tare.model.studies.layout import ROUNDS, STEPS, arm_of
-from tare.model.studies.study import CampaignId, Study, campaigns, sampling_in
+from tare.model.studies.study import Study
 
 MODELS = {
     "flops": ("flops_per_step", "1"),

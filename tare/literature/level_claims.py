@@ -15,14 +15,13 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tare.analysis.choice import compared, share
-from tare.analysis.metrics import pivot
-from tare.analysis.verdicts import level_ratios
+from tare.analysis.verdicts import log_ratios
 from tare.literature.answers import NOTHING, Answer, decide, opened
-from tare.literature.contrasts import CONFIDENCE, MARGIN, Measured, units
+from tare.literature.contrasts import CONFIDENCE, MARGIN, At, Measured, units, values_of
 from tare.literature.published_file import Claim, Part
 from tare.literature.vocabulary import RATES, kind_of
 from tare.model.registry import HOST
-from tare.model.roles import CONTROL, reference_of
+from tare.model.roles import reference_of
 from tare.stats.intervals import Interval, satterthwaite, t_quantile
 from tare.stats.quotients import quotient_of_sums
 
@@ -181,14 +180,8 @@ def confound_of(claim: Claim, workload: str, here: Measured) -> Confound | None:
 
 def _logs(here: Measured, workload: str, metric: str, level: str) -> pd.Series:
     """By unit: log of the host at a level less log of the headline's launch beside it; empty where nothing is."""
-    rows = compared(here.metrics[here.metrics["workload"] == workload], kind_of(metric), level)
-    rows = rows[(rows["metric"] == metric) & (rows["kind"] == "measured") & rows["rep"].notna()]
-    if rows.empty:
-        return pd.Series(dtype=float)
-    values = pivot(rows, metric)
-    if not {HOST, CONTROL, reference_of(HOST)} <= set(values.columns):
-        return pd.Series(dtype=float)
-    return level_ratios(values, HOST)
+    values, beside = values_of(here, workload, metric, At(level=level)), reference_of(HOST)
+    return log_ratios(values, HOST, beside) if beside in values.columns else pd.Series(dtype=float)
 
 
 def _why_not(here: Measured, workload: str, metric: str, level: str) -> str:

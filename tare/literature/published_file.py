@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -21,7 +21,6 @@ from tare.literature.vocabulary import (
     TABLE,
     TIMELINE,
 )
-from tare.model import former
 from tare.model.quantities import Printed, Quantity, printed_in
 from tare.model.registry import HOST, environment_names, module_names
 from tare.model.schema import Count, Distinct, Record, matching, parse, parse_yaml, read_words
@@ -53,25 +52,13 @@ DEVICE, STACK, RUNTIMES, NETWORK = CONDITIONS = ("device", "stack", "runtimes", 
 DRAWN_UNITS = {*FIGURE_METRICS.values(), *(unit for _, unit in SAMPLED.values())}
 
 
-def _known(name: str) -> str:
-    if name not in module_names("workloads"):
-        raise ValueError(f"unknown workload {name!r}: {nearest(name, module_names('workloads'))}")
-    return name
-
-
-def _known_place(name: str) -> str:
-    known = environment_names()
-    if name not in known:
-        raise ValueError(former.environment(name) or f"unknown environment {name!r}: {nearest(name, known)}")
-    return name
-
-
-def _one_of(what: str, known: Iterable[str]) -> AfterValidator:
-    """A word that must be one of a few; the message has the nearest."""
+def _one_of(what: str, known: Collection[str] | Callable[[], Collection[str]]) -> AfterValidator:
+    """A word that must be one of a few; the message has the nearest. `known`: a function where files say it."""
 
     def check(word: str) -> str:
-        if word not in known:
-            raise ValueError(f"unknown {what} {word!r}: {nearest(word, known)}")
+        words = known() if callable(known) else known
+        if word not in words:
+            raise ValueError(f"unknown {what} {word!r}: {nearest(word, words)}")
         return word
 
     return AfterValidator(check)
@@ -80,8 +67,8 @@ def _one_of(what: str, known: Iterable[str]) -> AfterValidator:
 Text = Annotated[str, Field(min_length=1)]
 Word = Annotated[str, matching(r"[a-z0-9_]+", "must be lower-case letters, digits and underscores")]
 Texts = Annotated[tuple[Text, ...], Field(min_length=1)]
-Workload = Annotated[str, AfterValidator(_known)]
-Environment = Annotated[str, AfterValidator(_known_place)]
+Workload = Annotated[str, _one_of("workload", lambda: module_names("workloads"))]
+Environment = Annotated[str, _one_of("environment", environment_names)]
 Scenario = Literal["single", "distributed", "shared"]
 Level = Annotated[str, matching(r"[a-z0-9_]+=[a-z0-9.+_-]+", "is no factor=level")]
 Number = Annotated[str, matching(r"[0-9]+", "is no number of a figure")]
@@ -207,14 +194,24 @@ class Part(Record):
     against: Level | None = None
 
 
-class Claim(Record):
+class About(Record):
+    """What numbers are of: workloads of ours, and models by the study's own names."""
+
+    workloads: Annotated[tuple[Workload, ...], Distinct] = ()
+    models: Annotated[tuple[Word, ...], Distinct] = ()
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """Both, workloads of ours first."""
+        return self.workloads + self.models
+
+
+class Claim(About):
     """One thing that a study says about its environments; docs/published.md has the keys of each rule."""
 
     id: Word
     where: Text
     figures: tuple[Text, ...]
-    workloads: tuple[Workload, ...] = ()
-    models: tuple[Word, ...] = ()
     facts: tuple[Word, ...] = ()
     rule: Annotated[str, _one_of("rule", RULES)]
     metrics: tuple[Metric, ...] = ()
@@ -274,11 +271,6 @@ class Claim(Record):
             raise ValueError(f"environments: {HOST} must come first, every ratio is to it")
         return self
 
-    @property
-    def subjects(self) -> tuple[str, ...]:
-        """What it is about, workloads of ours first."""
-        return self.workloads + self.models
-
 
 class Asked(Record):
     """What the paper's optimiser is asked; by workload the claim whose levels are what it asks for, and without."""
@@ -304,14 +296,12 @@ class Sentence(Record):
         return self
 
 
-class Plot(Record):
+class Plot(About):
     """How one figure is drawn: docs/published.md has the kinds."""
 
     figure: Number
     title: Text
     kind: Annotated[str, _one_of("kind", KINDS)]
-    workloads: Annotated[tuple[Workload, ...], Distinct] = ()
-    models: Annotated[tuple[Word, ...], Distinct] = ()
     metrics: tuple[Annotated[str, _one_of("metric", (*FIGURE_METRICS, *SAMPLED))], ...] = ()
     environments: Annotated[tuple[Environment, ...], Field(min_length=1)] | None = None
     relative: bool = False
@@ -342,11 +332,6 @@ class Plot(Record):
         if self.kind not in (TIMELINE, TABLE) and len({known[name] for name in self.metrics}) > 1:
             raise ValueError(f"metrics of one {self.kind} must have one unit")
         return self
-
-    @property
-    def subjects(self) -> tuple[str, ...]:
-        """Whose numbers it shows, workloads of ours first."""
-        return self.workloads + self.models
 
     @property
     def by_itself(self) -> bool:

@@ -176,28 +176,24 @@ def read_bind(text: str) -> Bind:
 
 def option_values(options: Sequence[str], *names: str) -> list[str]:
     """The values that a runtime's options give to one of these names: `--cpus 2` or `--cpus=2`."""
-    found = []
-    for number, option in enumerate(options):
-        name, is_joined, value = option.partition("=")
-        if name in names:
-            found.append(value if is_joined else next(iter(options[number + 1 : number + 2]), ""))
-    return found
+    return _apart(options, names)[0]
 
 
 def without_options(options: Sequence[str], *names: str) -> tuple[str, ...]:
     """A runtime's options without these, each of which takes a value."""
-    found: list[str] = []
-    skip = False
-    for option in options:
-        if skip:
-            skip = False
-            continue
-        name, is_joined, _ = option.partition("=")
+    return tuple(_apart(options, names)[1])
+
+
+def _apart(options: Sequence[str], names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Values of the options of these names, and the other options."""
+    values, others, left = [], [], iter(options)
+    for option in left:
+        name, is_joined, value = option.partition("=")
         if name in names:
-            skip = not is_joined
-            continue
-        found.append(option)
-    return tuple(found)
+            values.append(value if is_joined else next(left, ""))
+        else:
+            others.append(option)
+    return values, others
 
 
 def image_kind(choice: Choice) -> str:

@@ -16,9 +16,11 @@ from tare.analysis.job_length import DAY, HOUR, LIMIT, TEN_SECONDS
 from tare.analysis.plans.minutes import ROUND_MINUTES, Answer, answered_by
 from tare.model.journals.units import share_of
 from tare.model.roles import CONTROL
+from tare.model.studies.campaigns import campaigns
 from tare.model.studies.layout import DEFAULT_STUDY, STEPS, arm_of
+from tare.model.studies.loading import load, study_files
 from tare.model.studies.machines import measured
-from tare.model.studies.study import Study, campaigns, load, study_files
+from tare.model.studies.study import Study
 from tare.report.evidence import Evidence
 from tare.report.figures.lines import cost_environments, job_rows, lengths_text
 from tare.report.method import designs

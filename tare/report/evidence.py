@@ -23,10 +23,12 @@ from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.registry import SINGLE, describe_workload
 from tare.model.schema import AnyFile, read
 from tare.model.studies import layout
+from tare.model.studies.campaigns import campaigns
 from tare.model.studies.layout import SEALED, below_results, is_headline
+from tare.model.studies.loading import load_checked
 from tare.model.studies.papers import repeated
 from tare.model.studies.stacks import BOUND, is_official
-from tare.model.studies.study import Study, at_published_size, campaigns, load_checked
+from tare.model.studies.study import Study, at_published_size
 from tare.predict.answers import Answer, read_answers
 from tare.report.figures.paper_rows import SAMPLE_TABLES
 from tare.report.references import Broken, Reference

@@ -15,9 +15,9 @@ from tare.analysis.break_even import NAIVE, built
 from tare.literature import published
 from tare.literature.finding import listed
 from tare.model.journals.units import COLD, COLD_MEANS, WARM
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.model.studies.papers import paper_names
-from tare.model.studies.study import HOST
 from tare.report.evidence import Evidence
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, workload_title

@@ -23,7 +23,7 @@ from tare.model.registry import DISTRIBUTED, HOST, SHARED, SINGLE
 from tare.model.roles import CONTROL, alone_of
 from tare.model.studies.arms import GROUPED, INPUTS
 from tare.model.studies.papers import repeated
-from tare.model.studies.study import Batch, Distributed, Shared
+from tare.model.studies.sections import Batch, Distributed, Shared
 from tare.report.evidence import Campaign, Evidence
 from tare.report.number_tables import compared, interval_text, means_table, ratio_text
 from tare.report.rows import having

@@ -12,10 +12,10 @@ from tare.analysis.choice import ENVIRONMENT, METRIC_OF, SETTING, STACK, is_leve
 from tare.analysis.compilers import Compiled, compiled
 from tare.analysis.decisions import JOB, Decision
 from tare.model.records.measured import CurvesRecord
+from tare.model.registry import HOST
 from tare.model.roles import reference_of
 from tare.model.studies.layout import arm_of, kind_of
 from tare.model.studies.stacks import image_kind, load_stack
-from tare.model.studies.study import HOST
 from tare.report.answer import KINDS
 from tare.report.evidence import Campaign, Evidence
 from tare.report.figures.runs import NAMED, REST, step_table

@@ -20,8 +20,10 @@ from tare.model import closure
 from tare.model.levels import SAME, levels_text
 from tare.model.records.campaigns import SHARED, Plan
 from tare.model.registry import HOST
+from tare.model.studies.campaigns import sampling_of
+from tare.model.studies.loading import load_part
 from tare.model.studies.own_jobs import OWN_IMAGES, refuse_missing
-from tare.model.studies.study import CommandPart, load_part, reduced, sampling_of, settings_of
+from tare.model.studies.study import CommandPart, reduced, settings_of
 from tare.weigh.places import Place, open_places
 from tare.weigh.request import Request
 from tare.weigh.rounds import Rounds, try_the_job

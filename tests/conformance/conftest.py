@@ -15,7 +15,7 @@ from tare.launch.run import launch
 from tare.machine.fitting import settled
 from tare.model.registry import describe_workload, environment
 from tare.model.studies import arms
-from tare.model.studies.study import load_checked
+from tare.model.studies.loading import load_checked
 
 STACK = "torch-2.13"
 

@@ -22,8 +22,8 @@ from tare.model.records.launches import Inside, TrainResults
 from tare.model.registry import HOST, environment
 from tare.model.schema import parse, read
 from tare.model.studies import arms
+from tare.model.studies.sections import WorkloadSettings
 from tare.model.studies.stacks import framework_of, is_official, load_stack, stack_names
-from tare.model.studies.study import WorkloadSettings
 from tare.profilers import torch_trace
 from tare.runtimes.programs import candidate, may_install
 

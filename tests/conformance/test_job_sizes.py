@@ -11,8 +11,8 @@ from job_sizes import BALLAST_MIB, LIMIT_MIB, MIB, STEP_S
 
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import replicates_at
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL
-from tare.model.studies.study import HOST
 
 
 def test_steps_of_two_seconds_are_few_and_a_job_that_sleeps_is_not_sliced(slow_steps):

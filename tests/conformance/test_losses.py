@@ -9,10 +9,9 @@ from tare.experiments import campaign, rounds
 from tare.experiments.designs import Setup
 from tare.launch.place import site_of
 from tare.model.journals.sealed import read_sealed
-from tare.model.registry import describe_workload, environment
+from tare.model.registry import HOST, describe_workload, environment
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import SEALED
-from tare.model.studies.study import HOST
 from tare.report.method import loss_check
 
 pytestmark = pytest.mark.runtime

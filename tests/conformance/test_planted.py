@@ -21,10 +21,9 @@ from tare.experiments.designs import Setup
 from tare.launch.place import site_of
 from tare.model.journals.sealed import read_sealed, views
 from tare.model.records.campaigns import Measured
-from tare.model.registry import describe_workload, environment
+from tare.model.registry import HOST, describe_workload, environment
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import SEALED
-from tare.model.studies.study import HOST
 from tare.report.method import loss_check
 
 pytestmark = [pytest.mark.runtime, pytest.mark.quiet]

@@ -24,7 +24,7 @@ from tare.model.registry import HOST, describe_workload, environment
 from tare.model.roles import CONTROL
 from tare.model.schema import parse
 from tare.model.studies.layout import SEALED
-from tare.model.studies.study import WorkloadSettings
+from tare.model.studies.sections import WorkloadSettings
 from tare.stats.fits import step_values
 
 pytestmark = [pytest.mark.runtime, pytest.mark.timeout(1800)]  # of the campaign, on a machine that does much else

@@ -22,7 +22,7 @@ from tare.launch.scenarios.shared import launch_member
 from tare.model.registry import HOST, describe_workload, environment
 from tare.model.roles import alone_of
 from tare.model.studies import arms
-from tare.model.studies.study import Shared
+from tare.model.studies.sections import Shared
 
 pytestmark = pytest.mark.runtime
 WORKLOAD = "mnist_cnn"

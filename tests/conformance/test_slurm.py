@@ -28,7 +28,7 @@ from tare.launch.prepare import mount_points, own_folder
 from tare.launch.trial import judge, trial_form, trial_launch
 from tare.machine.cluster import SMALL_JOBS, TOGETHER, minutes
 from tare.model.registry import environment as adapter_of
-from tare.model.studies.study import load_checked
+from tare.model.studies.loading import load_checked
 from tare.predict.jobs import submit, write_files
 
 pytestmark = [pytest.mark.runtime, pytest.mark.meets(environment="host")]

@@ -11,7 +11,7 @@ from tare.experiments import starts
 from tare.experiments.designs import Setup
 from tare.launch.place import site_of
 from tare.model.registry import environment
-from tare.model.studies.study import Starts
+from tare.model.studies.sections import Starts
 
 pytestmark = [pytest.mark.runtime, pytest.mark.quiet]
 ATTEMPTS = 4

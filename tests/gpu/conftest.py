@@ -23,7 +23,7 @@ from tare.model.records.images import DataRecord
 from tare.model.registry import describe_workload, environment
 from tare.model.schema import read
 from tare.model.studies import arms
-from tare.model.studies.study import load_checked
+from tare.model.studies.loading import load_checked
 
 STACK = "torch-2.13"
 PYTHON = os.environ.get("REFERENCE_PYTHON")

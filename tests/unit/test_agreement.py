@@ -26,7 +26,8 @@ from tare.model import tables
 from tare.model.records.machine import MachineRecord
 from tare.model.roles import read_role
 from tare.model.studies import layout
-from tare.model.studies.study import check, load, load_checked, merge
+from tare.model.studies.checks import check
+from tare.model.studies.loading import load, load_checked, merge
 from tare.report import agreement as page
 from tare.stats.agreement import Gap, Judged, Stated, fewest_degrees, judged, within
 from tare.stats.families import holm_levels

@@ -12,8 +12,10 @@ from tare.experiments import network, pipeline
 from tare.model.journals.units import AS_FOUND
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.measured import NetworkRecord
+from tare.model.registry import HOST
 from tare.model.schema import parse, read
-from tare.model.studies.study import HOST, NetworkPart, PipelinePart, load_part
+from tare.model.studies.loading import load_part
+from tare.model.studies.study import NetworkPart, PipelinePart
 
 STUDY = str(project_root() / "config/nthu2018.yaml")
 

@@ -28,7 +28,7 @@ from tare.core.files import project_root, sha256_file
 from tare.model import closure
 from tare.model.journals.ledger import read_ledger
 from tare.model.journals.sealed import read_sealed
-from tare.model.studies.study import load_checked
+from tare.model.studies.loading import load_checked
 
 INDEX_OF_NOTHING = {
     "format": 1,

@@ -17,7 +17,7 @@ from tare.model.environment import Probe
 from tare.model.records.images import ImageRecord, OciRecord
 from tare.model.registry import environment
 from tare.model.schema import read
-from tare.model.studies import arms, layout, study
+from tare.model.studies import arms, checks, layout, loading
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_it_is_a_level_of_stack_and_a_study_may_name_it():
     assert arm.other_stack == "bound"
     folder = Path("results/images/torch-2.13")
     assert layout.image_record(folder, "docker", arm) == Path("results/images/bound/docker.json")
-    found = study.load_checked("config/reference.yaml")
+    found = loading.load_checked("config/reference.yaml")
     assert found.stack == "bound"
     with pytest.raises(UserError, match="needs packages that are locked"):
-        study.check(study.merge(found.to_json(), {"arms": {"rounds": ["stack=native"]}}))
+        checks.check(loading.merge(found.to_json(), {"arms": {"rounds": ["stack=native"]}}))

@@ -25,10 +25,10 @@ from tare.machine import facts, gpu_health
 from tare.model.journals import units as model_units
 from tare.model.journals.sealed import DECISION_KEY, PLAN, UNITS, read_rows, read_sealed
 from tare.model.records.campaigns import Plan, Sampling, Start, Unit
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL, read_roles
 from tare.model.schema import parse
 from tare.model.studies.layout import SEALED
-from tare.model.studies.study import HOST
 from tare.stats import planning
 from tare.stats.intervals import t_quantile
 

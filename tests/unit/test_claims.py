@@ -20,7 +20,7 @@ from tare.model import tables
 from tare.model.levels import level_columns, read_levels
 from tare.model.records.machine import MachineRecord
 from tare.model.roles import CONTROL
-from tare.model.studies.study import load_checked, merge
+from tare.model.studies.loading import load_checked, merge
 from tare.stats.intervals import t_quantile
 
 PAIR = ("host", "docker")

@@ -13,7 +13,7 @@ from tare.launch.place import Site
 from tare.machine.fitting import settled
 from tare.model.records.measured import CURVES, HEADLINE, CurvesRecord
 from tare.model.schema import read
-from tare.model.studies import arms, study
+from tare.model.studies import arms, loading, sections
 from tare.report import settings
 from tare.report.method import TOLERANCE, curve_check
 
@@ -53,10 +53,10 @@ def test_where_a_launch_left_no_losses_nothing_is_claimed():
 
 @pytest.fixture
 def setup():
-    config = settled(study.load_checked(project_root() / "config/modak2020.yaml"))
+    config = settled(loading.load_checked(project_root() / "config/modak2020.yaml"))
 
     def of(level, workload=WORKLOAD, names=("host", "host.control", "host.headline")):
-        more = study.WorkloadSettings(batch=64)
+        more = sections.WorkloadSettings(batch=64)
         part = config.replace(workloads={**config.workloads, "mnist_cnn": more})
         sites = {name: Site(environment=None, python=name, reference=None, data=None) for name in names}
         return Setup(study=part, workload=workload, sites=sites, arm=arms.parse(level) if level else None)

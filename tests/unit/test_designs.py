@@ -16,9 +16,9 @@ from tare.experiments.orders import balanced_orders
 from tare.model.journals.units import IN_MEMORY
 from tare.model.records.campaigns import Others, Sampling
 from tare.model.records.launches import LaunchRecord
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL, read_roles
 from tare.model.studies import arms
-from tare.model.studies.study import HOST
 
 NAMES = (HOST, CONTROL, "docker")
 OK = LaunchRecord(status="ok", reason=None, inside=None, deviations=())

@@ -670,12 +670,12 @@ def test_what_was_interrupted_goes_on_and_what_was_wrong_can_be_made_again():
 
 
 def test_the_study_is_small_and_is_checked():
-    from tare.model.studies import study
+    from tare.model.studies import campaigns, checks, loading
 
-    config = study.merge(study.load(project_root() / "config/config.yaml"), fault_runs.study_of("docker"))
-    found = study.check(config)
+    config = loading.merge(loading.load(project_root() / "config/config.yaml"), fault_runs.study_of("docker"))
+    found = checks.check(config)
     assert found.environments == ("host", "docker") and list(found.workloads) == ["mnist_cnn"]
-    kinds = Counter(one.kind for one in study.campaigns(found))
+    kinds = Counter(one.kind for one in campaigns.campaigns(found))
     assert kinds == {"rounds": 1, "causes": 1}, "beside the starts"
 
 

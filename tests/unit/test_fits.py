@@ -11,9 +11,9 @@ import pytest
 from tare.model.journals.ledger import Ratios
 from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.model.schema import parse
-from tare.model.studies.study import HOST
 from tare.stats import fits
 from tare.stats.fits import run_values, step_values
 from tare.stats.sliced.steps import step_seconds

@@ -13,7 +13,7 @@ from tare.analysis.plans import expected, minutes
 from tare.analysis.plans.forecast import ESTIMATED, forecasts
 from tare.cli import main
 from tare.model.journals.units import share_of
-from tare.model.studies import study as study_module
+from tare.model.studies import campaigns, loading
 from tare.model.studies.layout import study_folder
 from tare.stats.intervals import stein_units
 
@@ -24,7 +24,7 @@ STUDY = {"workloads": {"sentiment_rnn": None}, "arms": {"rounds": []}, "stacks":
 
 
 def the_study(**more):
-    return study_module.load_checked(json.dumps({**STUDY, **more}))
+    return loading.load_checked(json.dumps({**STUDY, **more}))
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_without_a_campaign_of_this_machine_the_estimate_serves(folder, monkeypa
     if state == "of another machine":
         monkeypatch.setattr(minutes.facts, "identity", lambda: {"kernel": "another"})
     study = the_study()
-    row, (campaign, *_) = forecast(study, folder), study_module.headlines(study)
+    row, (campaign, *_) = forecast(study, folder), campaigns.headlines(study)
     assert (row.units, row.source, row.capped) == (None, ESTIMATED, False)
     assert row.seconds == expected.campaign_s(study, campaign)
 

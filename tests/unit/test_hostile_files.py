@@ -36,7 +36,7 @@ from tare.model import choices
 from tare.model.data_sets import DataSet
 from tare.model.journals import ledger, sealed
 from tare.model.schema import Record, parse, parse_file, parse_yaml, read, read_yaml
-from tare.model.studies import study
+from tare.model.studies import campaigns, loading
 from tare.predict import requests
 from tare.profilers import clusters, logs, torch_trace
 from tare.weigh.answer import Answer
@@ -230,7 +230,7 @@ def test_a_study_and_what_it_is_laid_over(tmp_path):
     samples = [text for text in texts_of if b"\nstudy:" in b"\n" + text]
 
     def look(content):
-        study.campaigns(study.load_checked(write(tmp_path / "study.yaml", content)))
+        campaigns.campaigns(loading.load_checked(write(tmp_path / "study.yaml", content)))
 
     def ways(sample):
         value = yaml.safe_load(sample)

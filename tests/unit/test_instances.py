@@ -34,7 +34,7 @@ from tare.model.records.launches import LaunchRecord
 from tare.model.records.measured import NetworkRecord
 from tare.model.roles import read_role
 from tare.model.schema import parse
-from tare.model.studies import arms, layout, study
+from tare.model.studies import arms, campaigns, checks, layout, loading, study
 from tare.model.studies.cells import launch_columns
 from tare.report import scenarios
 from tare.stats.costs import ALL_REDUCE, exchange_s
@@ -48,7 +48,7 @@ GROUP = Group(workers=2, exchange="all-reduce", network="switch", rate_mbit_per_
 @pytest.fixture
 def config():
     return {
-        **study.load(project_root() / "config/config.yaml"),
+        **loading.load(project_root() / "config/config.yaml"),
         "scenarios": ["single", "distributed"],
         "distributed": {"environments": ["host", "docker"], "units": 4},
     }
@@ -82,44 +82,46 @@ def config():
 )
 def test_what_is_wrong_with_a_group_is_named_in_one_line(config, values, says):
     with pytest.raises(UserError) as caught:
-        study.check({**config, "distributed": {**config["distributed"], **values}})
+        checks.check({**config, "distributed": {**config["distributed"], **values}})
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_the_largest_group_over_nodes_says_how_many_a_machine_is(config):
     def sized(**values):
-        return study.check({**config, "machines": ["thin"], "distributed": values}).distributed.nodes
+        return checks.check({**config, "machines": ["thin"], "distributed": values}).distributed.nodes
 
     assert sized() == sized(exchange="parameter-server") == 1
     assert sized(network="slurm", workers=3) == sized(arms=["network=slurm"], workers=3) == 3
     assert sized(network="slurm", arms=["exchange=parameter-server"]) == 3, "the server has a node too"
     cold = {**config["conditions"], "page_cache": "cold"}
     with pytest.raises(UserError, match="no other node's page cache can be dropped"):
-        study.check({**config, "machines": ["thin"], "conditions": cold, "distributed": {"network": "slurm"}})
+        checks.check({**config, "machines": ["thin"], "conditions": cold, "distributed": {"network": "slurm"}})
     part = study.reduced(
-        study.check({**config, "machines": ["thin"], "distributed": {"network": "slurm"}}).to_json(), "network"
+        checks.check({**config, "machines": ["thin"], "distributed": {"network": "slurm"}}).to_json(), "network"
     )
     assert part["distributed"]["network"] == "slurm"
 
 
 def test_scenario_and_key_need_each_other(config):
     with pytest.raises(UserError, match="distributed: it is missing"):
-        study.check({key: value for key, value in config.items() if key != "distributed"})
-    assert study.check({**config, "scenarios": ["single"]}).distributed is None
+        checks.check({key: value for key, value in config.items() if key != "distributed"})
+    assert checks.check({**config, "scenarios": ["single"]}).distributed is None
     with pytest.raises(UserError, match="is of instances that train together; name it in `distributed: arms`"):
-        study.check({**config, "arms": {**config["arms"], "rounds": ["exchange=parameter-server"]}})
+        checks.check({**config, "arms": {**config["arms"], "rounds": ["exchange=parameter-server"]}})
 
 
 def test_steps_leave_some_to_time():
-    found = study.load_checked(project_root() / "config/nthu2018.yaml").to_json()
+    found = loading.load_checked(project_root() / "config/nthu2018.yaml").to_json()
     found["workloads"]["resnet50"]["options"]["warmup_steps"] = 2
     with pytest.raises(UserError, match="steps: 2 leave none to time: 2 of resnet50 warm up"):
-        study.check({**found, "distributed": {**found["distributed"], "steps": 2}})
+        checks.check({**found, "distributed": {**found["distributed"], "steps": 2}})
 
 
 def test_campaigns_of_groups_are_whole_runs_with_a_name_of_their_own(config):
-    found = study.check({**config, "distributed": {**config["distributed"], "arms": ["exchange=parameter-server"]}})
-    own = [one for one in study.campaigns(found) if one.scenario == "distributed"]
+    found = checks.check(
+        {**config, "distributed": {**config["distributed"], "arms": ["exchange=parameter-server"]}}
+    )
+    own = [one for one in campaigns.campaigns(found) if one.scenario == "distributed"]
     assert {one.kind for one in own} == {"rounds"} and {one.environments for one in own} == {("host", "docker")}
     assert {one.name for one in own} == {
         "rounds.docker+host.distributed",
@@ -132,7 +134,7 @@ def test_campaigns_of_groups_are_whole_runs_with_a_name_of_their_own(config):
 
 
 def test_a_group_is_part_of_its_own_campaigns_alone(config):
-    whole = study.check(config)
+    whole = checks.check(config)
     arm = arms.parse("exchange=parameter-server")
     parts = {name: json.loads(study.part_of(whole, "rounds", "mnist_cnn", None, name)) for name in whole.scenarios}
     assert "distributed" not in parts["single"]
@@ -142,7 +144,7 @@ def test_a_group_is_part_of_its_own_campaigns_alone(config):
     }
     wires = json.loads(study.part_of(whole, "network"))
     assert wires["environments"] == ["host", "docker"] and wires["distributed"] == {}
-    everywhere = study.check({**config, "distributed": {}})
+    everywhere = checks.check({**config, "distributed": {}})
     assert json.loads(study.part_of(everywhere, "network"))["environments"] == config["environments"]
 
 
@@ -689,7 +691,7 @@ def test_sentences_say_what_the_network_gave_and_why_others_did_not():
 
 def test_a_page_says_that_instances_have_a_node_each(config):
     def about(**values):
-        found = study.check({**config, "machines": ["thin"], "distributed": values})
+        found = checks.check({**config, "machines": ["thin"], "distributed": values})
         return scenarios.about(SimpleNamespace(study=found, workloads=list(found.workloads)))
 
     assert "on this one machine" in about() and "node" not in about()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import special
 
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL
-from tare.model.studies.study import HOST
 from tare.stats.families import holm_levels, selected_level
 from tare.stats.intervals import (
     LARGEST_RATIO,

@@ -9,7 +9,8 @@ from tare.core.files import project_root
 from tare.model.levels import SAME
 from tare.model.registry import HOST, SHARED
 from tare.model.studies import arms, layout
-from tare.model.studies.study import campaigns, load_checked, profiled_stacks
+from tare.model.studies.campaigns import campaigns, profiled_stacks
+from tare.model.studies.loading import load_checked
 
 STUDIES = sorted((project_root() / "config").glob("*.yaml"))
 STUDIES = [path for path in STUDIES if path.name != "devices.yaml"]

@@ -32,11 +32,11 @@ from tare.model.journals.ledger import (
 )
 from tare.model.journals.sealed import PLAN, UNITS, read_sealed
 from tare.model.journals.units import planned_alpha, share_of
-from tare.model.registry import environment
+from tare.model.registry import HOST, environment
 from tare.model.roles import CONTROL
+from tare.model.studies import loading
 from tare.model.studies import study as study_file
 from tare.model.studies.layout import SEALED
-from tare.model.studies.study import HOST
 from tare.stats import fits
 from tare.stats.intervals import t_interval
 
@@ -320,8 +320,8 @@ def test_the_plans_of_the_default_and_the_full_study_differ_in_what_the_full_one
     *path, last = MORE[kind]
 
     def part_of(name):
-        whole = study_file.load_checked(project_root() / f"config/{name}.yaml")
-        return study_file.load_part(study_file.PARTS[kind], study_file.part_of(whole, kind, "mnist_cnn")).to_json()
+        whole = loading.load_checked(project_root() / f"config/{name}.yaml")
+        return loading.load_part(study_file.PARTS[kind], study_file.part_of(whole, kind, "mnist_cnn")).to_json()
 
     def asked(part):
         site = SimpleNamespace(framework="torch", environment=environment(HOST))

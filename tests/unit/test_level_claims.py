@@ -17,7 +17,7 @@ from tare.model.levels import level_columns, read_levels
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model.schema import parse
-from tare.model.studies import arms, layout, study
+from tare.model.studies import arms, campaigns, layout, loading
 from tare.model.studies.cells import launch_columns
 from tare.report import figures
 from tare.report.figures import style
@@ -287,11 +287,11 @@ def test_a_figure_of_changes_shows_published_and_measured_and_says_what_is_not_m
 
 
 def test_the_studies_measure_what_their_papers_claims_compare():
-    both = [study.load_checked(f"config/{name}.yaml") for name in ("modak2020", "modak2020-resnet50")]
+    both = [loading.load_checked(f"config/{name}.yaml") for name in ("modak2020", "modak2020-resnet50")]
     # Which config/modak2020.yaml names for whoever has more time.
     more_time = {"stack=torch-2.13-openblas", "stack=tensorflow-2.21+sse4"}
     assert all("modak2020" in each.papers for each in both)
-    measured = {(one.workload, one.arm) for each in both for one in study.campaigns(each)}
+    measured = {(one.workload, one.arm) for each in both for one in campaigns.campaigns(each)}
     for one in published.load("modak2020").claims:
         if one.level is None:
             continue

@@ -11,7 +11,7 @@ from project import ROOT
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.machine import cluster, facts
 from tare.model.machines import FOUND, MACHINE
-from tare.model.studies import machines, study
+from tare.model.studies import checks, loading, machines
 
 SINFO = """n1|32|64000|(null)|infinite|icelake,ssd|idle
 n2|32|64000|(null)|infinite|milan|alloc
@@ -58,11 +58,11 @@ def told(monkeypatch, tmp_path):
 
 
 def test_a_list_of_partitions_is_short_for_machines_of_their_names():
-    config = {**study.load("config/config.yaml"), "machines": ["Debug_A", "gpu"]}
-    found = study.check(config).machines
+    config = {**loading.load("config/config.yaml"), "machines": ["Debug_A", "gpu"]}
+    found = checks.check(config).machines
     assert {name: nodes.partition for name, nodes in found.items()} == {"debug-a": "Debug_A", "gpu": "gpu"}
     with pytest.raises(UserError, match="one name"):
-        study.check({**config, "machines": ["a-b", "a_b"]})
+        checks.check({**config, "machines": ["a-b", "a_b"]})
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_list_of_partitions_is_short_for_machines_of_their_names():
 )
 def test_what_sbatch_could_misread_is_refused_by_its_key(nodes, key):
     with pytest.raises(UserError, match=f"machines.*{key}"):
-        study.check({**study.load("config/config.yaml"), "machines": {"thin": nodes}})
+        checks.check({**loading.load("config/config.yaml"), "machines": {"thin": nodes}})
 
 
 def test_a_run_measures_on_all_machines_or_on_one():
@@ -100,7 +100,7 @@ def test_equal_nodes_are_machines_of_one_kind():
     with pytest.raises(UserError, match="thin-1 would be two"):
         machines.measured({"thin-1": asked(), "thin": asked(nodes=2)})
     with pytest.raises(UserError, match="drop one of them"):
-        study.check({**study.load("config/config.yaml"), "machines": {"thin": {"node": "n1", "nodes": 2}}})
+        checks.check({**loading.load("config/config.yaml"), "machines": {"thin": {"node": "n1", "nodes": 2}}})
 
 
 def test_a_study_that_leaves_it_open_trains_on_the_device_of_the_nodes():

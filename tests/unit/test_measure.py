@@ -20,11 +20,11 @@ from tare.core.files import project_root, read_json, sha256_file
 from tare.experiments import counter_launches, measure
 from tare.experiments.alone import WORKFLOW
 from tare.model.records.launches import LaunchRecord
-from tare.model.registry import DISTRIBUTED, SHARED, SINGLE
+from tare.model.registry import DISTRIBUTED, HOST, SHARED, SINGLE
 from tare.model.roles import CONTROL
 from tare.model.schema import parse
-from tare.model.studies import study
-from tare.model.studies.study import HOST, CausesPart, RoundsPart
+from tare.model.studies import loading, sections
+from tare.model.studies.study import CausesPart, RoundsPart
 
 DEVICE = {
     "facts": {"torch": {"device": {"capability": [9, 0]}}},
@@ -36,7 +36,7 @@ RECORD = {"status": "ok", "reason": None, "inside": DEVICE}
 @pytest.fixture
 def profiled(monkeypatch, tmp_path):
     """Profiles without a launch, on a device that is made up; returns the record's path."""
-    config = study.load_checked(project_root() / "config/config.yaml").replace(device="cuda")
+    config = loading.load_checked(project_root() / "config/config.yaml").replace(device="cuda")
 
     @contextlib.contextmanager
     def sites(*_):
@@ -253,7 +253,7 @@ def test_a_campaign_is_of_what_can_be_launched_and_its_losses_are_compared(compa
 def test_a_group_has_no_launch_that_its_network_does_not_reach(compared):
     run, seen = compared
     part = fakes.study()
-    setup = run(part.replace(distributed=study.Distributed(network="overlay")), scenario=DISTRIBUTED)
+    setup = run(part.replace(distributed=sections.Distributed(network="overlay")), scenario=DISTRIBUTED)
     assert list(setup.sites) == [HOST, CONTROL] and set(setup.unavailable) == {"podman", "docker"}
     assert seen.barred == [(DISTRIBUTED, [HOST, CONTROL, "docker"], "overlay")]
     with pytest.raises(UserError, match="config: distributed: it is missing"):
@@ -262,7 +262,7 @@ def test_a_group_has_no_launch_that_its_network_does_not_reach(compared):
 
 def test_the_neighbour_brings_its_data(compared):
     run, _ = compared
-    part = fakes.study().replace(shared=study.Shared(workload="mnist_cnn", batch=10))
+    part = fakes.study().replace(shared=sections.Shared(workload="mnist_cnn", batch=10))
     setup, way = run(part, scenario=SHARED, neighbour=Path("n.json"))
     assert (way, setup.provenance["neighbour"]) == ("beside", Path("n.json")) and "n" in setup.sites
     with pytest.raises(UserError, match="config: shared: it is missing"):
@@ -304,7 +304,7 @@ def test_causes_of_several_workloads_are_launched_with_the_data_of_all(monkeypat
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_roofs_are_of_the_devices_own_sizes_and_one_that_failed_is_no_record(monkeypatch, tmp_path, device):
-    whole, asked = study.load_checked(project_root() / "config/config.yaml").replace(device=device), []
+    whole, asked = loading.load_checked(project_root() / "config/config.yaml").replace(device=device), []
     told = {"status": "ok", "reason": None, "inside": {}}
 
     def launched(site, spec, conditions):
@@ -337,7 +337,7 @@ def test_a_roof_stands_beside_a_model_of_the_processor_or_the_datasheet_of_the_d
     facts = {**measure.machine.describe(), "gpus": [{"name": "Tesla V100-SXM2-16GB"}, {"name": "NVIDIA H100 PCIe"}]}
     monkeypatch.setattr(measure.machine, "describe", lambda: facts)
     monkeypatch.setattr(measure.cpu_peak, "modelled", lambda seen, threads: (seen is facts, threads))
-    whole = study.load_checked(project_root() / "config/config.yaml")
+    whole = loading.load_checked(project_root() / "config/config.yaml")
     found = measure.device_facts(whole.replace(device="cpu"))
     assert (found["modelled"], found["datasheet"]) == ((True, whole.conditions.threads), None)
     of = whole.replace(device="cuda")

@@ -16,7 +16,7 @@ from tare.launch.conditions import crowding
 from tare.model import registry
 from tare.model.records.launches import Inside
 from tare.model.schema import parse
-from tare.model.studies import arms, layout, study
+from tare.model.studies import arms, campaigns, checks, layout, loading
 from tare.model.studies.stacks import framework_of
 from tare.worker import frameworks, settings, train
 from workloads import _mnist, mnist_cnn, mnist_cnn_equal, mnist_cnn_scripts
@@ -181,16 +181,16 @@ def test_a_stack_with_a_graph_compiler_is_a_level_of_its_own():
 )
 def test_a_graph_compiler_that_there_is_not_is_named(level, says):
     with pytest.raises(UserError, match=says):
-        study.check({**study.load_checked("config/config.yaml").to_json(), "stacks": [level]})
+        checks.check({**loading.load_checked("config/config.yaml").to_json(), "stacks": [level]})
 
 
 def test_a_stack_is_built_once_for_all_its_levels():
-    config = {**study.load_checked("config/config.yaml").to_json(), "stacks": ["paper-2022", "paper-2022+xla"]}
+    config = {**loading.load_checked("config/config.yaml").to_json(), "stacks": ["paper-2022", "paper-2022+xla"]}
     config |= {"stack_workloads": ["mnist_cnn"]}
-    found = study.check(config)
+    found = checks.check(config)
     assert found.stacks_needed == ("torch-2.13", "paper-2022")
     names = {
-        one.name for one in study.campaigns(found) if one.workload == "mnist_cnn" and one.stack == "paper-2022"
+        one.name for one in campaigns.campaigns(found) if one.workload == "mnist_cnn" and one.stack == "paper-2022"
     }
     assert names == {"rounds.host.stack-paper-2022", "rounds.host.stack-paper-2022+xla"}
 
@@ -226,11 +226,11 @@ def test_xlas_flags_stand_in_the_environment_before_a_graph_is_looked_at(monkeyp
 
 
 def test_the_study_and_its_images_built_cold_take_less_than_an_hour_by_its_own_estimate():
-    found = study.load_checked("config/modak2020.yaml")
+    found = loading.load_checked("config/modak2020.yaml")
     cold_s = sum(expected.JOB_S[rule] for rule in ("build_tree", "build_image", "derive_image"))
     assert expected.whole_s(found) + cold_s * len(found.stacks_needed) < 55 * 60
 
 
 def test_the_smoke_preset_has_a_slice():
-    names = {one.name for one in study.campaigns(study.load_checked("config/smoke.yaml"))}
+    names = {one.name for one in campaigns.campaigns(loading.load_checked("config/smoke.yaml"))}
     assert "rounds.host.compile-torchscript" in names

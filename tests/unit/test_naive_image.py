@@ -23,7 +23,8 @@ from tare.experiments import naive_image as making
 from tare.model.environment import Probe
 from tare.model.records.images import NaiveImageRecord
 from tare.model.schema import read
-from tare.model.studies.study import check, load_checked
+from tare.model.studies.checks import check
+from tare.model.studies.loading import load_checked
 from tare.report import evidence, images
 from tare.stats.costs import NEVER, runs_until_paid
 

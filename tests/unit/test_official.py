@@ -18,7 +18,7 @@ from tare.launch import sites
 from tare.machine.fitting import settled
 from tare.model.registry import HOST
 from tare.model.schema import parse
-from tare.model.studies import arms, layout, stacks, study
+from tare.model.studies import arms, campaigns, checks, layout, loading, stacks
 from tare.model.studies.stacks import AlikeFile, Official, load_stack
 
 NAME, LIKE = "tensorflow-2.1-official", "tensorflow-2.1"
@@ -155,7 +155,7 @@ def test_its_files_are_no_locks_and_the_host_has_what_it_is_like(monkeypatch):
 
 @pytest.fixture
 def config():
-    return settled(study.load_checked(project_root() / "config/modak2020.yaml")).to_json()
+    return settled(loading.load_checked(project_root() / "config/modak2020.yaml")).to_json()
 
 
 @pytest.mark.parametrize(
@@ -168,12 +168,12 @@ def config():
 )
 def test_a_study_names_a_container_for_it(config, path, value, says):
     with pytest.raises(UserError, match=says):
-        study.check(change(config, path, value))
+        checks.check(change(config, path, value))
 
 
 def test_where_no_container_has_it_its_campaign_launches_nothing(config, tmp_path, monkeypatch):
-    whole = study.check(config)
-    (one,) = [c for c in study.campaigns(whole) if c.stack == NAME]
+    whole = checks.check(config)
+    (one,) = [c for c in campaigns.campaigns(whole) if c.stack == NAME]
     assert one.environments == whole.environments and one.workload == "mnist_cnn_scripts"
     prepared = tmp_path / "data.json"
     data_record(name="mnist", dataset="mnist", folder=str(tmp_path)).write(prepared)

@@ -31,7 +31,7 @@ from tare.model.records.measured import CeilingsRecord, GridCell, StartCosts, St
 from tare.model.registry import describe_workload, imports_of, whole_options
 from tare.model.roles import CONTROL
 from tare.model.schema import parse
-from tare.model.studies.study import load_checked
+from tare.model.studies.loading import load_checked
 from tare.predict import answers, cases, choose, elapsed, models, requests, rows
 from tare.predict import predictor as prediction
 from tare.predict import targets as described

@@ -24,8 +24,9 @@ from tare.images import interpreter
 from tare.launch import sites as site_module
 from tare.machine.fitting import settled
 from tare.model.journals.sealed import read_sealed, views
+from tare.model.registry import HOST
 from tare.model.schema import parse
-from tare.model.studies import arms, layout, study
+from tare.model.studies import arms, campaigns, checks, layout, loading, sections
 from tare.model.studies.stacks import load_stack
 from tare.worker.apart import can
 from tare.worker.train import import_first
@@ -38,7 +39,7 @@ REASON = f"the stack {OTHER}: no CPython 3.7 on this machine"
 
 @pytest.fixture
 def config():
-    return settled(study.load_checked(project_root() / "config/config.yaml")).to_json()
+    return settled(loading.load_checked(project_root() / "config/config.yaml")).to_json()
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def records(tmp_path, no_interpreter):
     folder = tmp_path / "images" / OTHER
     common = ["--stack", OTHER, "--variant", "cpu"]
     assert main(["build-image", *common, "--optional", "--out", str(folder / "oci.json")]) == 0
-    for env in (study.HOST, "charliecloud"):
+    for env in (HOST, "charliecloud"):
         assert main(["derive-image", *common, "--env", env, "--out", str(folder / f"{env}.json")]) == 0
     return folder.parent
 
@@ -106,43 +107,45 @@ def test_every_other_stack_is_a_campaign_of_rounds(config):
     chosen = ("stack_environments", "stack_workloads")
     everywhere = {key: value for key, value in config.items() if key not in chosen}
     everywhere |= {"stacks": [OTHER], "stack_kinds": ["rounds"]}
-    whole = study.check(everywhere | {"environments": ["host", "docker"]})
+    whole = checks.check(everywhere | {"environments": ["host", "docker"]})
     ours = [f"rounds.docker+host.stack-{OTHER}"]
-    named = study.campaigns(whole)
+    named = campaigns.campaigns(whole)
     for workload in config["workloads"]:
         found = [campaign for campaign in named if campaign.workload == workload and campaign.stack == OTHER]
         assert [campaign.name for campaign in found] == ours
-    assert study.campaigns(whole.replace(stacks=())) == tuple(c for c in named if c.name not in ours)
+    assert campaigns.campaigns(whole.replace(stacks=())) == tuple(c for c in named if c.name not in ours)
     assert not any(layout.is_headline(name) for name in ours)
 
 
 def test_only_the_chosen_workloads_are_measured_in_another_stack(config):
-    whole = study.check(config | {"stacks": [OTHER], "stack_workloads": ["sentiment_rnn"]})
-    assert study.workloads_of_stacks(whole) == ("sentiment_rnn",)
-    found = [(campaign.workload, campaign.name) for campaign in study.campaigns(whole) if campaign.stack == OTHER]
+    whole = checks.check(config | {"stacks": [OTHER], "stack_workloads": ["sentiment_rnn"]})
+    assert campaigns.workloads_of_stacks(whole) == ("sentiment_rnn",)
+    found = [
+        (campaign.workload, campaign.name) for campaign in campaigns.campaigns(whole) if campaign.stack == OTHER
+    ]
     assert found == [("sentiment_rnn", f"rounds.host.stack-{OTHER}")]
-    assert study.workloads_of_stacks(whole.replace(stack_workloads=None)) == tuple(whole.workloads)
-    assert study.workloads_of_stacks(whole.replace(stacks=())) == ()
+    assert campaigns.workloads_of_stacks(whole.replace(stack_workloads=None)) == tuple(whole.workloads)
+    assert campaigns.workloads_of_stacks(whole.replace(stacks=())) == ()
 
 
 def test_a_workload_may_be_measured_in_some_of_the_other_stacks(config):
     some = {"stacks": [OTHER, f"{OTHER}+xla"], "stack_workloads": None, "workload_stacks": {"mnist_cnn": [OTHER]}}
-    whole = study.check(config | some)
-    found = [(one.workload, one.arm) for one in study.campaigns(whole) if (one.arm or "").startswith("stack=")]
+    whole = checks.check(config | some)
+    found = [(one.workload, one.arm) for one in campaigns.campaigns(whole) if (one.arm or "").startswith("stack=")]
     both = [("sentiment_rnn", f"stack={OTHER}"), ("sentiment_rnn", f"stack={OTHER}+xla")]
     assert found == [("mnist_cnn", f"stack={OTHER}"), *both]
-    assert study.workloads_of_stacks(whole.replace(workload_stacks={"mnist_cnn": ()})) == ("sentiment_rnn",)
+    assert campaigns.workloads_of_stacks(whole.replace(workload_stacks={"mnist_cnn": ()})) == ("sentiment_rnn",)
 
 
 def test_units_of_another_stack_are_its_own(config):
-    settings = parse(study.Rounds, config["rounds"] | {"stack_units": 7, "arm_units": 5}, "rounds")
+    settings = parse(sections.Rounds, config["rounds"] | {"stack_units": 7, "arm_units": 5}, "rounds")
     wanted = {None: settings.units, "stack=native": 5, ARM: 7}
     for text, units in wanted.items():
         arm = arms.parse(text) if text else None
-        sampling = study.sampling_of(settings, 0.95, arm)
+        sampling = campaigns.sampling_of(settings, 0.95, arm)
         assert sampling.units == units
         assert sampling.budget_s == (settings.arm_budget_s if arm else settings.budget_s)
-    planned = study.sampling_of(settings.replace(stack_units=None), 0.95, arms.parse(ARM))
+    planned = campaigns.sampling_of(settings.replace(stack_units=None), 0.95, arms.parse(ARM))
     assert (planned.units, planned.pilot) == (None, settings.pilot)
 
 
@@ -160,7 +163,7 @@ def test_units_of_another_stack_are_its_own(config):
 )
 def test_what_is_wrong_with_a_stack_is_said_in_one_line(config, change, says):
     with pytest.raises(UserError) as caught:
-        study.check(study.merge(copy.deepcopy(config), change))
+        checks.check(loading.merge(copy.deepcopy(config), change))
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -195,15 +198,15 @@ def test_an_interpreter_that_appears_is_seen(monkeypatch, tmp_path):
 
 
 def test_without_it_no_environment_has_a_form_and_each_says_why(records):
-    for env in (study.HOST, "charliecloud"):
+    for env in (HOST, "charliecloud"):
         record = read_json(records / OTHER / f"{env}.json")
         assert record["status"] == "unavailable"
         assert REASON in record["reason"]
 
 
 def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(records, config, tmp_path):
-    arm, names, folder = arms.parse(ARM), [study.HOST, "charliecloud"], tmp_path / "campaign"
-    whole = study.check(config)
+    arm, names, folder = arms.parse(ARM), [HOST, "charliecloud"], tmp_path / "campaign"
+    whole = checks.check(config)
     prepared = tmp_path / "data.json"
     data_record(name="mnist", dataset="mnist", folder=str(tmp_path)).write(prepared)
     with pytest.MonkeyPatch.context() as patch:
@@ -227,7 +230,7 @@ def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(r
 
 
 def test_the_headline_needs_its_host(records, config):
-    without_host = site_module.sites(study.check(config), None, [study.HOST], records / OTHER, None)
+    without_host = site_module.sites(checks.check(config), None, [HOST], records / OTHER, None)
     with pytest.raises(UnavailableError, match=REASON), without_host:
         pytest.fail("there is no host")
 

@@ -19,8 +19,8 @@ from tare.model.journals.sealed import read_rows
 from tare.model.journals.units import others_in
 from tare.model.records.campaigns import Others
 from tare.model.records.launches import LaunchRecord
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL
-from tare.model.studies.study import HOST
 
 STAT = """\
 cpu  1000 20 300 5000 40 5 6 70 80 9

@@ -20,7 +20,7 @@ from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root, sha256_text, write_text
 from tare.model import closure
 from tare.model.journals.sealed import read_sealed
-from tare.model.studies import own_jobs, stamps, study
+from tare.model.studies import campaigns, checks, loading, own_jobs, stamps, study
 from tare.model.studies.layout import campaign_name
 from tare.model.studies.study import CommandPart
 from tare.report import figures
@@ -41,42 +41,42 @@ def job(folder="/job", **more):
 
 def config(*dropped, **jobs):
     """The default study in three environments, with these jobs of the user's own, without `dropped` networks."""
-    base = study.load(project_root() / "config/config.yaml")
+    base = loading.load(project_root() / "config/config.yaml")
     change = {
         "study": "mine",
         "environments": ["host", "docker", "apptainer"],
         "workloads": {**dict.fromkeys(dropped), **(jobs or {"train_mine": job()})},
     }
-    return study.merge(base, change)
+    return loading.merge(base, change)
 
 
 NETWORKS = ("mnist_cnn", "sentiment_rnn")
 
 
 def alone(**jobs):
-    return study.check(config(*NETWORKS, **jobs))
+    return checks.check(config(*NETWORKS, **jobs))
 
 
 def test_own_jobs_stand_beside_tares_networks_or_alone():
-    beside, only = study.check(config()), alone()
+    beside, only = checks.check(config()), alone()
     assert list(beside.workloads) == list(NETWORKS) and not only.workloads
     assert list(beside.own_jobs) == list(only.own_jobs) == ["train_mine"]
     assert beside.measured == (*NETWORKS, "train_mine")
     for one in (beside, only):
-        assert study.check(one.to_json()) == one, "as its jobs are handed it"
-    (own,) = study.campaigns(only)
+        assert checks.check(one.to_json()) == one, "as its jobs are handed it"
+    (own,) = campaigns.campaigns(only)
     assert (own.kind, own.part, own.name, own.stack) == ("rounds", "command", ROUNDS, own_jobs.OWN_IMAGES)
-    assert own in study.campaigns(beside) and own in study.headlines(beside)
-    networks = [one for one in study.campaigns(beside) if not one.is_command]
-    assert networks == list(study.campaigns(study.check(config(train_mine=None)))), "theirs stay as they are"
+    assert own in campaigns.campaigns(beside) and own in campaigns.headlines(beside)
+    networks = [one for one in campaigns.campaigns(beside) if not one.is_command]
+    assert networks == list(campaigns.campaigns(checks.check(config(train_mine=None)))), "theirs stay as they are"
 
 
 def test_its_part_has_all_that_it_depends_on_and_no_more():
-    whole = study.check(config(train_mine=job(), other=job("/other")))
+    whole = checks.check(config(train_mine=job(), other=job("/other")))
     part = json.loads(study.part_of(whole, "command", "train_mine"))
     assert list(part["own_jobs"]) == ["train_mine"] and not {"workloads", "stack", "causes"} & set(part)
     assert "steps" not in part["rounds"], "no step of Tare's own is measured of it"
-    assert study.load_part(CommandPart, json.dumps(part)).own_jobs["train_mine"].command[0] == "python"
+    assert loading.load_part(CommandPart, json.dumps(part)).own_jobs["train_mine"].command[0] == "python"
     for kind in ("rounds", "causes", "sweep", "profile"):
         assert "own_jobs" not in json.loads(study.part_of(whole, kind, "mnist_cnn"))
 
@@ -120,18 +120,18 @@ WRONG = [
 @pytest.mark.parametrize(("jobs", "says"), WRONG)
 def test_what_is_wrong_is_told_in_one_line(jobs, says):
     with pytest.raises(UserError) as told:
-        study.check(config(**jobs))
+        checks.check(config(**jobs))
     assert str(told.value).startswith(f"config: {says}") and "\n" not in str(told.value)
 
 
 def test_an_environment_that_starts_no_image_of_a_user_is_told():
     with pytest.raises(UserError, match=r"train_mine: images: a command can't be run in vm: those that can are"):
-        study.check(config() | {"environments": ["host", "vm"]})
+        checks.check(config() | {"environments": ["host", "vm"]})
 
 
 def test_a_study_that_measures_nothing_is_refused():
     with pytest.raises(UserError, match=r"workloads: \{\} must not be empty"):
-        study.check(config(*NETWORKS, train_mine=None))
+        checks.check(config(*NETWORKS, train_mine=None))
 
 
 def test_what_is_not_on_this_machine_is_told_before_anything_runs(tmp_path):
@@ -181,7 +181,7 @@ def test_code_of_a_command_is_that_of_weigh_and_nothing_of_the_worker():
 
 
 def test_what_it_is_expected_to_take():
-    only, beside = alone(), study.check(config())
+    only, beside = alone(), checks.check(config())
     assert [rule for rule, _ in expected.jobs(only)] == ["run_command"]
     rules = [rule for rule, _ in expected.jobs(beside)]
     assert rules.count("run_command") == 1 and rules.count("run_rounds") == 2
@@ -215,8 +215,8 @@ def measured(tmp_path, monkeypatch):
 
     def measure(source=STEPPING, **more):
         (tmp_path / "train.py").write_text(source)
-        whole = study.check(
-            study.merge(
+        whole = checks.check(
+            loading.merge(
                 config(*NETWORKS, mine=job(tmp_path, **more) | {"command": [sys.executable, "train.py"]}),
                 {"environments": ["host"], "rounds": {"units": 2}},
             )
@@ -367,9 +367,9 @@ def test_pages_of_networks_and_a_command_have_both(tmp_path):
     pages.draw(root)
     for name in ("intervals_train_mine", "units_train_mine"):
         write_text(root / f"figures/{name}.svg", pages.stand_in(name))
-    base = study.load_checked(builders.STUDY)
+    base = loading.load_checked(builders.STUDY)
     own = {"train_mine": job() | {"images": dict.fromkeys(environments[1:], "an-image")}}
-    whole = study.check(base.to_json() | {"workloads": {**base.to_json()["workloads"], **own}})
+    whole = checks.check(base.to_json() | {"workloads": {**base.to_json()["workloads"], **own}})
     found = gather(root, root, json.dumps(whole.to_json()))
     assert found.workloads == [*NETWORKS, "train_mine"] and found.networks == list(NETWORKS)
     assert [one.workload for one in found.campaigns if one.plan.is_command] == ["train_mine"]

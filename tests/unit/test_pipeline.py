@@ -15,7 +15,7 @@ from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, write_json
 from tare.model.records.measured import PipelineRecord
 from tare.model.schema import parse
-from tare.model.studies import study
+from tare.model.studies import loading, study
 from tare.report import inside as told
 from tare.worker import pipeline as inside
 
@@ -165,13 +165,13 @@ def test_the_page_gives_the_reason_where_there_is_no_cold_pass_and_where_there_i
 
 
 def test_a_study_has_no_pipeline_unless_it_says_so():
-    plain = study.load_checked(project_root() / "config/config.yaml")
+    plain = loading.load_checked(project_root() / "config/config.yaml")
     assert plain.pipeline is None and "pipeline" not in plain.to_json()
-    asked = study.load_checked('{"pipeline": {"workloads": ["mnist_cnn"]}}')
+    asked = loading.load_checked('{"pipeline": {"workloads": ["mnist_cnn"]}}')
     part = json.loads(study.part_of(asked, "pipeline", "mnist_cnn"))
     assert part["pipeline"]["workloads"] == ["mnist_cnn"] and "rounds" not in part
     assert asked.pipeline.workers == (0, 1, 2, 4)
     with pytest.raises(UserError, match=r"pipeline: workloads: mnist_cn is none .*did you mean 'mnist_cnn'"):
-        study.load_checked('{"pipeline": {"workloads": ["mnist_cn"]}}')
+        loading.load_checked('{"pipeline": {"workloads": ["mnist_cn"]}}')
     with pytest.raises(UserError, match="pipeline: repetitions"):
-        study.load_checked('{"pipeline": {"workloads": ["mnist_cnn"], "repetitions": 1}}')
+        loading.load_checked('{"pipeline": {"workloads": ["mnist_cnn"], "repetitions": 1}}')

@@ -30,7 +30,7 @@ from tare.model.records.campaigns import Sampling
 from tare.model.records.images import DataFile, DataRecord
 from tare.model.registry import module_names
 from tare.model.schema import read as read_record
-from tare.model.studies import study
+from tare.model.studies import loading, sections
 
 STUDY, STACK = "recorded", "torch-2.13"
 TARE = {"version": "0.1.0", "commit": None, "modified": None, "reason": "git does not tell"}
@@ -39,7 +39,7 @@ OK = {"available": True, "reason": None}
 
 @pytest.fixture(scope="module")
 def config():
-    return study.load_checked("config/reference.yaml")
+    return loading.load_checked("config/reference.yaml")
 
 
 # --- the parts
@@ -371,7 +371,7 @@ def carried(tmp_path, monkeypatch, data_cache):
         with zipfile.ZipFile(folder / "tare_test_package-1.0-py3-none-any.whl", "w") as archive:
             archive.writestr("tare_test_package.py", "VALUE = 7\n")
 
-    choices = study.DataChoices(sentiment="auto")
+    choices = sections.DataChoices(sentiment="auto")
     monkeypatch.setattr(
         reference_input, "load_checked", lambda path: SimpleNamespace(workloads=["w"], data=choices)
     )
@@ -416,7 +416,7 @@ def test_a_set_of_many_files_travels_by_folders_as_the_study_chooses_it(tmp_path
     monkeypatch.setattr(catalog, "ensure", lambda record: source)
     monkeypatch.setattr(reference_input, "project_root", lambda: tmp_path)
     made.replace(choice="auto").write(tmp_path / "results/data/tiny_imagenet.json")
-    chosen = study.DataChoices(sentiment="auto", tiny_imagenet="stamps")
+    chosen = sections.DataChoices(sentiment="auto", tiny_imagenet="stamps")
     reference_input._pack_data("tiny_imagenet", chosen, tmp_path / "carried")
     assert asked == [("tiny_imagenet", "stamps")]
     shutil.rmtree(source)
@@ -579,7 +579,7 @@ def test_what_the_workflow_prepared_is_packed_as_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr(reference_input, "project_root", lambda: tmp_path)
     monkeypatch.setattr(catalog, "prepare", lambda *_: pytest.fail("it was prepared again"))
     monkeypatch.setattr(catalog, "ensure", lambda record: source)
-    chosen = study.DataChoices(sentiment="auto")
+    chosen = sections.DataChoices(sentiment="auto")
     made.write(tmp_path / reference_input.layout.data_record(chosen.record_of("mnist")))
     for _ in range(2):  # as of two data sets
         reference_input._pack_data("mnist", chosen, tmp_path / "carried")

@@ -20,7 +20,7 @@ from tare.experiments import reference, reference_pack, reference_parts
 from tare.experiments.reference_parts import Clock
 from tare.model.journals import references as folders
 from tare.model.journals.sealed import LOCK, read_sealed
-from tare.model.studies import study
+from tare.model.studies import loading
 
 STUDY = "recorded"
 TARE = {"version": "0.1.0", "commit": None, "modified": None, "reason": "git does not tell"}
@@ -230,7 +230,7 @@ def whole_runs(config):
 
 
 def test_what_had_no_time_is_tried_again_and_what_is_done_is_kept(recorded, tmp_path, monkeypatch):
-    config = study.load_checked("config/reference.yaml")
+    config = loading.load_checked("config/reference.yaml")
     before = folders.check(recorded).to_json()
     asked = []
 
@@ -292,7 +292,7 @@ def test_without_a_host_nothing_is_measured(tmp_path, monkeypatch):
 
 
 def test_a_new_campaign_begins_with_what_it_is_of_and_runs_what_can_be(tmp_path, monkeypatch):
-    config, asked, found = study.load_checked("config/reference.yaml"), [], {}
+    config, asked, found = loading.load_checked("config/reference.yaml"), [], {}
     config = config.replace(environments=("host", "docker"))
     monkeypatch.setattr(reference, "run_parts", lambda parts, *_: asked.extend(parts))
     monkeypatch.setattr(
@@ -352,7 +352,7 @@ def test_an_interrupted_run_keeps_what_was_finished_and_is_carried_on(tmp_path, 
     (begun,) = read_json(tmp_path / "box/reference.json")["runs"]
     edit(tmp_path / "box", runs=[{**begun, "at": long_ago}])
     reference.run(wanted(tmp_path, budget_s=540.0, only=("sweep", "rounds"), more=True))
-    config = study.load_checked("config/reference.yaml")
+    config = loading.load_checked("config/reference.yaml")
     every = [*whole_runs(config), *(f"sweep {name}" for name in config.workloads)]
     assert first == every[:3] and asked[3:] == every[2:]
     found = folders.check(tmp_path / "box")

@@ -161,11 +161,11 @@ def test_the_wheel_plans_and_predicts_without_a_checkout(built, tmp_path):
 # What `tare verify` reads besides the archive.
 READ = """
 from tare.model import datasheet
-from tare.model.studies import papers, stacks, study
+from tare.model.studies import loading, papers, stacks
 from tare.report import notebooks
 
 assert papers.refuse_stale(papers.paper_names()).is_file() and len(papers.paper_names()) == 4
-assert stacks.load_stack("torch-2.13").requirements and study.load_checked("config/smoke.yaml").study == "smoke"
+assert stacks.load_stack("torch-2.13").requirements and loading.load_checked("config/smoke.yaml").study == "smoke"
 assert datasheet.load() and "why" in notebooks.names()
 """
 

@@ -13,7 +13,7 @@ from pages import draw, visible, whole
 from tare.core.files import read_json, write_json
 from tare.literature import audit
 from tare.literature.published import load
-from tare.model.studies.study import HOST
+from tare.model.registry import HOST
 from tare.report import build, reference_section, references
 from tare.report.evidence import gather
 

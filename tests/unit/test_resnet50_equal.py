@@ -8,7 +8,7 @@ import torch
 from tare.analysis.plans import expected
 from tare.core.errors import UserError
 from tare.model.registry import describe_workload, whole_options
-from tare.model.studies import study
+from tare.model.studies import campaigns, loading
 from tare.worker import frameworks, train
 from workloads import _resnet50, _resnet50_tensorflow, resnet50_equal
 
@@ -170,9 +170,9 @@ def test_options_that_make_no_such_job_are_refused(options, says):
 
 
 def test_the_study_has_the_published_batch_and_says_what_is_scaled():
-    found = study.load_checked("config/modak2020-resnet50.yaml")
+    found = loading.load_checked("config/modak2020-resnet50.yaml")
     job = found.workloads[NAME]
     assert job.batch == 96 and job.scaled(NAME, 96) == "epochs 1 (published 3)"
     assert describe_workload(NAME, job.options)["parameters"] == 25_557_032
-    assert {"stack=tensorflow-2.1", "stack=tensorflow-2.21"} <= {one.arm for one in study.campaigns(found)}
+    assert {"stack=tensorflow-2.1", "stack=tensorflow-2.21"} <= {one.arm for one in campaigns.campaigns(found)}
     assert expected.whole_s(found) < 45 * 60

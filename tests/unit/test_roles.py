@@ -10,7 +10,8 @@ from tare.model.journals.units import AS_FOUND, COLD, WARM
 from tare.model.registry import HOST, SHARED, SINGLE, environment_names
 from tare.model.roles import CONTROL, LaunchRole, alone_of, read_role, reference_of, started
 from tare.model.studies import arms
-from tare.model.studies.study import campaigns, load_checked
+from tare.model.studies.campaigns import campaigns
+from tare.model.studies.loading import load_checked
 
 STUDIES = sorted((project_root() / "config").glob("*.yaml"))
 STUDIES = [path for path in STUDIES if path.name != "devices.yaml"]

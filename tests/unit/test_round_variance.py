@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tare.core.files import project_root, read_json
-from tare.model.studies.study import load_checked
+from tare.model.studies.loading import load_checked
 
 BENCHMARKS = project_root() / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))

@@ -39,10 +39,12 @@ from tare.model.journals.units import groups_of, measured_steps, real_s, shares,
 from tare.model.records.campaigns import Measured, Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.slices import Slices
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.model.schema import parse
 from tare.model.studies.layout import SEALED
-from tare.model.studies.study import HOST, Distributed, SweepPart
+from tare.model.studies.sections import Distributed
+from tare.model.studies.study import SweepPart
 from tare.stats.fits import step_values
 
 pytestmark = pytest.mark.usefixtures("launch_cache")

@@ -17,7 +17,8 @@ from tare.literature.published import load
 from tare.model.registry import HOST
 from tare.model.studies import arms
 from tare.model.studies.layout import campaign_name
-from tare.model.studies.study import load_checked, part_of
+from tare.model.studies.loading import load_checked
+from tare.model.studies.study import part_of
 from tare.report import pages, scenarios
 
 RESNET18 = "batch 4 (published 256), image_px 64 (published 224), samples 60 (published 3840)"

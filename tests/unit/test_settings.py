@@ -17,7 +17,7 @@ from tare.images import headers
 from tare.launch import sites
 from tare.launch.conditions import program_environment
 from tare.machine import fitting
-from tare.model.studies import arms, layout, study
+from tare.model.studies import arms, campaigns, layout, loading, study
 from tare.worker import frameworks, line, settings, train
 from tare.worker.settings import amp, isa, onednn
 from tare.worker.settings import compile as compilers
@@ -65,7 +65,7 @@ def test_unknown_levels_and_factors_are_named():
 
 
 def test_a_campaign_of_a_setting_holds_the_host_alone_and_its_launches_get_it():
-    names = {campaign.name for campaign in study.campaigns(study.load_checked("config/full.yaml"))}
+    names = {campaign.name for campaign in campaigns.campaigns(loading.load_checked("config/full.yaml"))}
     assert {"rounds.host.amp-bf16", "rounds.host.compile-inductor", "rounds.host.tf32-on"} <= names
     levels = arms.levels_of({"stack": "same", "allocator": "steady", "page_cache": "warm"}, arms.parse("amp=bf16"))
     assert arms.conditions_at(OF_A_STUDY, levels).settings == {"amp": "bf16"}
@@ -74,15 +74,15 @@ def test_a_campaign_of_a_setting_holds_the_host_alone_and_its_launches_get_it():
 
 def test_the_headlines_own_level_is_no_arm():
     with pytest.raises(UserError, match="amp=off is the headline"):
-        study.load_checked(json.dumps({"study": "x", "arms": {"rounds": ["amp=off"]}}))
+        loading.load_checked(json.dumps({"study": "x", "arms": {"rounds": ["amp=off"]}}))
 
 
 def test_settings_have_units_and_a_budget_of_their_own():
-    settings = study.load_checked("config/config.yaml").rounds
+    settings = loading.load_checked("config/config.yaml").rounds
     settings = settings.replace(budget_s=9, arm_budget_s=8, setting_budget_s=7, setting_units=3, arm_units=5)
-    found = study.sampling_of(settings, 0.95, arms.parse("amp=bf16"))
+    found = campaigns.sampling_of(settings, 0.95, arms.parse("amp=bf16"))
     assert (found.units, found.budget_s) == (3, 7)
-    found = study.sampling_of(settings.replace(setting_budget_s=None), 0.95, arms.parse("amp=bf16"))
+    found = campaigns.sampling_of(settings.replace(setting_budget_s=None), 0.95, arms.parse("amp=bf16"))
     assert found.budget_s == 8
 
 
@@ -100,7 +100,7 @@ def test_threads_are_a_condition_that_is_weighed_as_settings_are():
 )
 def test_a_number_of_threads_that_can_not_be_weighed_is_refused(level, says):
     with pytest.raises(UserError, match=says):
-        study.load_checked(json.dumps({"study": "x", "arms": {"rounds": [f"threads={level}"]}}))
+        loading.load_checked(json.dumps({"study": "x", "arms": {"rounds": [f"threads={level}"]}}))
 
 
 def test_huge_pages_are_a_level_of_the_allocator():
@@ -118,9 +118,9 @@ def test_what_needs_a_device_says_so_on_a_cpu(name):
 def test_device_auto_becomes_what_the_machine_has(monkeypatch):
     """By the machine that measures: checking a study asks no machine."""
     monkeypatch.setattr(fitting, "fitting_device", lambda stack: ("cuda", "a GPU"))
-    whole = study.load_checked('{"study": "x", "device": "auto"}')
+    whole = loading.load_checked('{"study": "x", "device": "auto"}')
     assert (whole.device, fitting.settled(whole).device) == ("auto", "cuda")
-    part = study.load_part(study.RoundsPart, study.part_of(whole, "rounds", "mnist_cnn"))
+    part = loading.load_part(study.RoundsPart, study.part_of(whole, "rounds", "mnist_cnn"))
     assert (part.device, fitting.settled(part).device) == ("auto", "cuda")
     assert fitting.settled(whole.replace(device="cpu")).device == "cpu"
 

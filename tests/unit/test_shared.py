@@ -42,7 +42,7 @@ from tare.model.records.launches import CONTENTION, Clock
 from tare.model.registry import HOST, scenario_names
 from tare.model.roles import CONTROL, alone_of, read_role
 from tare.model.schema import parse
-from tare.model.studies import arms, layout, study
+from tare.model.studies import arms, campaigns, checks, layout, loading, study
 from tare.report import figures
 from tare.report.number_tables import interval_text
 from tare.report.words.labels import env_title, workload_title
@@ -56,7 +56,7 @@ ANSWER_S = 60.0
 
 @pytest.fixture
 def config():
-    whole = study.load(project_root() / "config/config.yaml")
+    whole = loading.load(project_root() / "config/config.yaml")
     own = {"workload": "mnist_cnn", "batch": 64, "small_batch": 8, "limits": ["cpuset", "quota"]}
     return {**whole, "scenarios": ["single", "shared"], "shared": own, "stacks": []}
 
@@ -83,21 +83,21 @@ def config():
 )
 def test_what_is_wrong_with_a_neighbour_is_one_line(config, change, says):
     with pytest.raises(UserError) as told:
-        study.check(study.merge(config, change))
+        checks.check(loading.merge(config, change))
     assert says in str(told.value) and "\n" not in str(told.value)
 
 
 def test_a_neighbour_is_not_used_where_the_scenario_is_not_named(config):
-    alone = study.check(study.merge(config, {"scenarios": ["single"]}))
-    assert alone.shared is None and {one.scenario for one in study.campaigns(alone)} == {"single"}
-    assert study.check(alone.to_json()) == alone
+    alone = checks.check(loading.merge(config, {"scenarios": ["single"]}))
+    assert alone.shared is None and {one.scenario for one in campaigns.campaigns(alone)} == {"single"}
+    assert checks.check(alone.to_json()) == alone
 
 
 def test_a_study_has_a_campaign_of_each_workload_and_of_what_is_varied(config):
-    checked = study.check(
-        study.merge(config, {"shared": {"arm_workloads": ["mnist_cnn"], "environments": ["host"]}})
+    checked = checks.check(
+        loading.merge(config, {"shared": {"arm_workloads": ["mnist_cnn"], "environments": ["host"]}})
     )
-    found = [one for one in study.campaigns(checked) if one.scenario == "shared"]
+    found = [one for one in campaigns.campaigns(checked) if one.scenario == "shared"]
     assert [(one.workload, one.name) for one in found] == [
         ("mnist_cnn", "rounds.host.shared"),
         ("mnist_cnn", "rounds.host.neighbour-small.shared"),
@@ -106,13 +106,13 @@ def test_a_study_has_a_campaign_of_each_workload_and_of_what_is_varied(config):
         ("sentiment_rnn", "rounds.host.shared"),
     ]
     assert [layout.arm_of(one.name) for one in found[:2]] == [None, arms.parse("neighbour=small")]
-    few, many = (study.check(study.merge(config, {"shared": {"units": units}})) for units in (3, 6))
-    for one in (one for one in study.campaigns(few) if one.scenario == "shared"):
+    few, many = (checks.check(loading.merge(config, {"shared": {"units": units}})) for units in (3, 6))
+    for one in (one for one in campaigns.campaigns(few) if one.scenario == "shared"):
         assert 0 < expected.campaign_s(few, one) < expected.campaign_s(many, one)
 
 
 def test_the_neighbour_reaches_its_own_campaigns_and_no_other(config):
-    checked = study.check(config)
+    checked = checks.check(config)
     alone = json.loads(study.part_of(checked, "rounds", "mnist_cnn"))
     assert "shared" not in alone
     first = json.loads(study.part_of(checked, "rounds", "mnist_cnn", None, "shared"))
@@ -126,9 +126,9 @@ def test_the_neighbour_reaches_its_own_campaigns_and_no_other(config):
 def test_the_threads_of_a_neighbour_reach_it_and_not_the_launch(config, launched):
     site = Site(environment=Adapter(), python="", reference=None, data=None)
     for own, wanted in (({}, None), ({"threads": 2}, 2)):
-        checked = study.check(study.merge(config, {"shared": own}))
+        checked = checks.check(loading.merge(config, {"shared": own}))
         part = json.loads(study.part_of(checked, "rounds", "mnist_cnn", None, "shared"))
-        own = study.load_part(study.RoundsPart, json.dumps({**part, "device": "cpu"}))
+        own = loading.load_part(study.RoundsPart, json.dumps({**part, "device": "cpu"}))
         setup = Setup(study=own, workload="mnist_cnn", sites={HOST: site}, scenario="shared")
         design = beside.rounds_beside(setup)
         assert design.plan.conditions.threads == 1 and design.plan.part["shared"].get("threads") == wanted
@@ -155,13 +155,13 @@ def rounds_beside(config, monkeypatch):
 
     monkeypatch.setattr(beside, "launch_member", member)
     monkeypatch.setattr(beside, "one_after_other", alone)
-    checked = study.check(study.merge(config, {"shared": {"threads": 2}}))
+    checked = checks.check(loading.merge(config, {"shared": {"threads": 2}}))
 
     def design(arm=None):
         arm = arm and arms.parse(arm)
         part = json.loads(study.part_of(checked, "rounds", "mnist_cnn", arm, "shared"))
         sites = dict.fromkeys(arms.launch_names(arm, [HOST, "docker"], "shared"), site)
-        own = study.load_part(study.RoundsPart, json.dumps({**part, "device": "cpu"}))
+        own = loading.load_part(study.RoundsPart, json.dumps({**part, "device": "cpu"}))
         made = beside.rounds_beside(Setup(study=own, workload="mnist_cnn", sites=sites, arm=arm, scenario="shared"))
         plan = made.plan.replace(discarded=1)
         return plan.replace(conditions=plan.conditions.replace(page_cache="warm")), made.run_unit
@@ -192,8 +192,8 @@ def test_a_round_launches_all_of_them_with_the_arms_neighbour_and_limit(rounds_b
 
 
 def test_a_neighbour_is_small_in_rounds_of_a_small_one_where_the_study_has_its_batch(config):
-    part = study.part_of(study.check(config), "rounds", "mnist_cnn", arms.parse("neighbour=small"), "shared")
-    own = study.load_part(study.RoundsPart, json.dumps({**json.loads(part), "device": "cpu"}))
+    part = study.part_of(checks.check(config), "rounds", "mnist_cnn", arms.parse("neighbour=small"), "shared")
+    own = loading.load_part(study.RoundsPart, json.dumps({**json.loads(part), "device": "cpu"}))
     assert [beside.neighbour_spec(own, small=small).batch for small in (False, True)] == [64, 8]
     own = own.replace(shared=own.shared.replace(small_batch=None))
     assert beside.neighbour_spec(own, small=True).batch == 64
@@ -225,16 +225,16 @@ def test_the_programs_of_a_campaign_beside_a_neighbour_are_its_neighbours_too():
 
 
 def test_the_smoke_preset_has_a_slice_of_every_scenario():
-    smoke = study.load_checked(project_root() / "config/smoke.yaml")
-    assert {one.scenario for one in study.campaigns(smoke)} == set(scenario_names())
+    smoke = loading.load_checked(project_root() / "config/smoke.yaml")
+    assert {one.scenario for one in campaigns.campaigns(smoke)} == set(scenario_names())
 
 
 def test_the_smoke_preset_has_a_slice_and_nthu2018_the_papers_neighbour():
-    smoke, paper = (study.load_checked(project_root() / f"config/{name}.yaml") for name in ("smoke", "nthu2018"))
-    (one,) = [one for one in study.campaigns(smoke) if one.scenario == "shared"]
+    smoke, paper = (loading.load_checked(project_root() / f"config/{name}.yaml") for name in ("smoke", "nthu2018"))
+    (one,) = [one for one in campaigns.campaigns(smoke) if one.scenario == "shared"]
     assert one.name == "rounds.host.shared" and smoke.shared.units == 1
     assert paper.shared.scaled("alexnet").startswith("batch 4 (published 512), image_px 64 (published 227)")
-    names = {one.name for one in study.campaigns(paper) if one.scenario == "shared"}
+    names = {one.name for one in campaigns.campaigns(paper) if one.scenario == "shared"}
     assert names == {f"rounds.docker+host{arm}.shared" for arm in (
         "", ".neighbour-small", ".limits-cpuset", ".limits-quota",
     )}  # fmt: skip

@@ -11,8 +11,9 @@ from tare.core.files import project_root
 from tare.experiments import beside
 from tare.launch import sites
 from tare.machine import fitting
-from tare.model.studies import study
-from tare.model.studies.study import DataChoices
+from tare.model.schema import parse
+from tare.model.studies import loading, study
+from tare.model.studies.sections import DataChoices
 from tare.report import evidence
 
 CHOICES = [
@@ -29,7 +30,7 @@ CHOICES = [
 
 @pytest.fixture(scope="module")
 def stamps():
-    return study.load_checked(project_root() / "config/reference.yaml")
+    return loading.load_checked(project_root() / "config/reference.yaml")
 
 
 def test_each_source_of_a_data_set_has_its_own_record():
@@ -46,7 +47,7 @@ def test_each_source_of_a_data_set_has_its_own_record():
 
 def test_a_command_by_hand_reads_the_record_of_its_study(stamps):
     assert sites.data_record("resnet18", stamps).name == "tiny_imagenet@stamps.json"
-    part = study.parse(study.RoundsPart, study.reduced(stamps.to_json(), "rounds"), "a part")
+    part = parse(study.RoundsPart, study.reduced(stamps.to_json(), "rounds"), "a part")
     assert sites.data_record("resnet18", part).name == "tiny_imagenet.json"
 
 
@@ -59,7 +60,7 @@ def test_the_report_reads_the_record_of_its_study(stamps, tmp_path):
 def test_a_neighbour_has_the_data_that_it_is_given(monkeypatch):
     asked = []
     monkeypatch.setattr(beside, "data_of", lambda workload, record: asked.append(record) or (Path("there"), {}))
-    chosen = study.load_checked(project_root() / "config/nthu2018.yaml")
+    chosen = loading.load_checked(project_root() / "config/nthu2018.yaml")
     assert chosen.shared is not None
     shared = chosen.replace(
         shared=chosen.shared.replace(workload="resnet18"), data=DataChoices(sentiment="auto", tiny_imagenet="zip")
@@ -70,7 +71,7 @@ def test_a_neighbour_has_the_data_that_it_is_given(monkeypatch):
 
 
 def images(device, **changes):
-    chosen = study.load_checked(project_root() / "config/config.yaml").replace(device=device, **changes)
+    chosen = loading.load_checked(project_root() / "config/config.yaml").replace(device=device, **changes)
     return fitting.images_folder(chosen, chosen.device)
 
 

@@ -12,10 +12,11 @@ from envs.host import Host
 from tare.core.errors import UnavailableError, UserError
 from tare.launch import sites as site_module
 from tare.launch.place import Site
-from tare.model.studies import arms, study
-from tare.model.studies.study import DataChoices, JobPart
+from tare.model.studies import arms, sections
+from tare.model.studies.sections import DataChoices
+from tare.model.studies.study import JobPart
 
-JOB = JobPart(**PART.given(), study="s", workloads={"mnist_cnn": study.Batch(batch=10)})
+JOB = JobPart(**PART.given(), study="s", workloads={"mnist_cnn": sections.Batch(batch=10)})
 RECORD = Path("data.json")
 
 

@@ -10,7 +10,7 @@ from ledger_builders import plan_of
 from tare.core.errors import UserError
 from tare.core.files import project_root
 from tare.machine import fitting
-from tare.model.studies import study
+from tare.model.studies import checks, loading, study
 from tare.model.studies.stamps import departures, stamp_of
 from tare.report import pages
 
@@ -18,7 +18,7 @@ from tare.report import pages
 @pytest.fixture(scope="module")
 def studies():
     names = ("columbia2025", "nthu2018", "modak2020")
-    return {name: study.load_checked(project_root() / f"config/{name}.yaml") for name in names}
+    return {name: loading.load_checked(project_root() / f"config/{name}.yaml") for name in names}
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_jobs_are_as_published_on_a_cuda_device_and_small_on_a_cpu(studies, on):
     assert set(sizes.values()) == {(256, 224, 3840)}
     assert found.workloads["resnet50"].options["learning_rate"] == 0.1
     assert [job.sweep_batches for job in found.workloads.values()] == [(), (), ()], "none where the study has none"
-    assert fitting.settled(found) == found and study.check(found.to_json()) == found
+    assert fitting.settled(found) == found and checks.check(found.to_json()) == found
 
 
 def test_what_is_known_to_fail_stays_as_the_study_has_it_and_is_told(studies, on):
@@ -55,7 +55,7 @@ def test_groups_and_the_second_job_take_the_published_size_too(studies, on):
     assert (found.shared.batch, found.shared.small_batch, found.distributed.steps) == (512, 1, None)
     assert found.shared.options["samples"] == 56320 and pages.scaled(found) == []
     assert found.distributed.to_json() == {**studies["nthu2018"].distributed.to_json(), "steps": None}
-    part = study.load_part(
+    part = loading.load_part(
         study.RoundsPart, study.part_of(studies["nthu2018"], "rounds", "resnet50", None, "distributed")
     )
     assert (
@@ -67,7 +67,7 @@ def test_a_study_that_says_cpu_stays_small_and_one_without_jobs_is_left_alone(st
     on("cuda")
     told = studies["modak2020"].replace(device="cpu")
     assert fitting.settled(told) == told
-    roofs = study.load_part(study.CeilingsPart, study.part_of(told, "ceilings"))
+    roofs = loading.load_part(study.CeilingsPart, study.part_of(told, "ceilings"))
     assert fitting.settled(roofs.replace(device="auto")).device == "cuda"
 
 
@@ -100,4 +100,4 @@ def test_a_published_size_that_is_none_is_refused_before_a_device_takes_it(studi
     told = studies["columbia2025"].to_json()
     told["workloads"]["resnet18"]["published"] = published
     with pytest.raises(UserError, match=says):
-        study.check(told)
+        checks.check(told)

@@ -15,8 +15,8 @@ from tare.launch.slicing.pacing import Pace
 from tare.launch.slicing.rounds import Round
 from tare.model.records.campaigns import Measured, Others
 from tare.model.records.launches import LaunchRecord
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL
-from tare.model.studies.study import HOST
 
 pytestmark = pytest.mark.usefixtures("launch_cache")
 FAILED = LaunchRecord(status="failed", reason="it died", inside=None, deviations=())

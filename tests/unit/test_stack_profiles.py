@@ -12,7 +12,7 @@ from tare.core.files import project_root, read_json, write_json
 from tare.experiments import measure
 from tare.model import tables
 from tare.model.levels import levels_text
-from tare.model.studies import arms, layout, study
+from tare.model.studies import arms, campaigns, checks, layout, loading
 from tare.report import figures, settings
 from tare.worker import families
 
@@ -49,21 +49,21 @@ def profiles(tmp_path):
 
 
 def test_a_study_that_names_profile_has_a_launch_for_each_stack_but_official_ones():
-    own = study.load_checked(project_root() / "config/modak2020.yaml").replace(stack_kinds=("rounds", "profile"))
-    found = study.profiled_stacks(own)
-    wanted = {(name, f"stack={level}") for name in own.workloads for level in study.stacks_of(own, name)}
+    own = loading.load_checked(project_root() / "config/modak2020.yaml").replace(stack_kinds=("rounds", "profile"))
+    found = campaigns.profiled_stacks(own)
+    wanted = {(name, f"stack={level}") for name in own.workloads for level in campaigns.stacks_of(own, name)}
     assert wanted - set(found) == {("mnist_cnn_scripts", "stack=tensorflow-2.1-official")}
     assert set(found) <= wanted and len(found) == len(set(found)) > 10
-    assert {one.kind for one in study.campaigns(own)} <= {"rounds", "causes", "sweep"}
+    assert {one.kind for one in campaigns.campaigns(own)} <= {"rounds", "causes", "sweep"}
     assert [rule for rule, _ in expected.jobs(own)].count("run_profile_of_stack") == len(found)
-    headline = study.load_checked(project_root() / "config/full.yaml")
-    assert headline.stacks and study.profiled_stacks(headline) == ()
+    headline = loading.load_checked(project_root() / "config/full.yaml")
+    assert headline.stacks and campaigns.profiled_stacks(headline) == ()
 
 
 def test_profiled_launches_alone_are_no_comparison():
-    alone = study.load(project_root() / "config/modak2020.yaml") | {"stack_kinds": ["profile"]}
+    alone = loading.load(project_root() / "config/modak2020.yaml") | {"stack_kinds": ["profile"]}
     with pytest.raises(UserError, match="stack_kinds: name rounds: a profiled launch is no comparison"):
-        study.check(study.load(project_root() / "config/config.yaml") | alone)
+        checks.check(loading.load(project_root() / "config/config.yaml") | alone)
 
 
 def test_a_launch_by_hand_of_what_is_no_stack_is_refused(tmp_path):

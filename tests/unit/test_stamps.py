@@ -18,7 +18,9 @@ from tare.model.journals.sealed import read_sealed
 from tare.model.records.campaigns import Plan, Word
 from tare.model.schema import read
 from tare.model.studies import arms
+from tare.model.studies.checks import check
 from tare.model.studies.layout import SEALED
+from tare.model.studies.loading import load_checked, merge
 from tare.model.studies.stamps import (
     Stamp,
     departures,
@@ -28,7 +30,7 @@ from tare.model.studies.stamps import (
     worded_seed,
     write_stamp,
 )
-from tare.model.studies.study import check, load_checked, merge, reduced
+from tare.model.studies.study import reduced
 
 
 @pytest.fixture(autouse=True)

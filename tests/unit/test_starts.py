@@ -15,7 +15,7 @@ from tare.model.journals.sealed import read_sealed
 from tare.model.records.launches import LaunchRecord
 from tare.model.schema import parse
 from tare.model.studies.layout import SEALED
-from tare.model.studies.study import load_checked
+from tare.model.studies.loading import load_checked
 from tare.worker import start
 
 

@@ -10,8 +10,8 @@ from test_verdicts import NAMES, plan_of, rows_of
 from tare.analysis import step_counts
 from tare.model import tables
 from tare.model.journals.units import share_of
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL
-from tare.model.studies.study import HOST
 from tare.stats.ranks import _cumulative, fewest_values, signed_rank_interval
 
 

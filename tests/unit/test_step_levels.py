@@ -7,9 +7,9 @@ from campaign_builders import factors_of, rounds_campaign, write_campaign
 
 from tare.analysis import extract
 from tare.analysis.choice import Asked, headlines
+from tare.model.registry import HOST
 from tare.model.studies import arms
 from tare.model.studies.layout import SEALED, campaign_name
-from tare.model.studies.study import HOST
 from tare.report import answer
 
 NAMES = ["host", "docker", "apptainer"]

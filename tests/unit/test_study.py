@@ -17,12 +17,12 @@ from tare.literature import claims, published
 from tare.model import closure
 from tare.model.registry import environment, environment_names
 from tare.model.schema import Record
-from tare.model.studies import arms, layout, study
+from tare.model.studies import arms, campaigns, checks, layout, loading, sections, study
 
 
 @pytest.fixture
 def config():
-    return study.load(project_root() / "config/config.yaml")
+    return loading.load(project_root() / "config/config.yaml")
 
 
 PRESETS = ("config", "smoke", "full", "thorough", "sequences", "columbia2025", "nthu2018", "nthu2018-kvm")
@@ -30,21 +30,21 @@ PRESETS = ("config", "smoke", "full", "thorough", "sequences", "columbia2025", "
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_is_right(preset):
-    checked = study.load_checked(project_root() / f"config/{preset}.yaml")
+    checked = loading.load_checked(project_root() / f"config/{preset}.yaml")
     assert checked.environments[0] == "host"
 
 
 def test_a_study_file_that_there_is_not_is_told_with_those_that_there_are(monkeypatch):
     monkeypatch.chdir(project_root())
     with pytest.raises(UserError, match=r"^there is no study file config/nowhere\.yaml: there are ") as caught:
-        study.load_checked("config/nowhere.yaml")
+        loading.load_checked("config/nowhere.yaml")
     named = str(caught.value).rpartition(" are ")[2].split()
     assert {"config/config.yaml", "config/smoke.yaml"} <= set(named) and "config/devices.yaml" not in named
 
 
 def test_nthu2018_where_kvm_works_has_each_of_its_environments_in_each_scenario():
-    whole = study.load_checked(project_root() / "config/nthu2018-kvm.yaml")
-    found = {(one.workload, one.scenario): one.environments for one in study.campaigns(whole) if one.arm is None
+    whole = loading.load_checked(project_root() / "config/nthu2018-kvm.yaml")
+    found = {(one.workload, one.scenario): one.environments for one in campaigns.campaigns(whole) if one.arm is None
              and one.kind == "rounds"}  # fmt: skip
     models, scenarios = ("inception3", "resnet50", "alexnet"), ("single", "distributed", "shared")
     assert found.keys() == {(model, scenario) for model in models for scenario in scenarios}
@@ -54,18 +54,20 @@ def test_nthu2018_where_kvm_works_has_each_of_its_environments_in_each_scenario(
 
 def test_presets_never_share_a_path():
     names = [
-        study.load_checked(p).study for p in sorted((project_root() / "config").glob("*.yaml")) if p.stem in PRESETS
+        loading.load_checked(p).study
+        for p in sorted((project_root() / "config").glob("*.yaml"))
+        if p.stem in PRESETS
     ]
     assert len({layout.results_folder(name) for name in names}) == len(names) == len(PRESETS)
 
 
 def test_other_stacks_run_where_the_study_says():
     everywhere = ("host", "docker", "apptainer", "charliecloud")
-    default, full = (study.load_checked(project_root() / f"config/{name}.yaml") for name in ("config", "full"))
-    assert default.stacks == () and {one.stack for one in study.campaigns(default)} == {default.stack}
-    beside = study.check(study.merge(default.to_json(), {"stacks": ["paper-2022"]}))
+    default, full = (loading.load_checked(project_root() / f"config/{name}.yaml") for name in ("config", "full"))
+    assert default.stacks == () and {one.stack for one in campaigns.campaigns(default)} == {default.stack}
+    beside = checks.check(loading.merge(default.to_json(), {"stacks": ["paper-2022"]}))
     for whole, where in ((beside, ("host",)), (full, everywhere)):
-        found = {c.environments for c in study.campaigns(whole) if c.stack == "paper-2022"}
+        found = {c.environments for c in campaigns.campaigns(whole) if c.stack == "paper-2022"}
         assert found == {where} == {whole.environments_of("paper-2022")}
         assert whole.environments_of("torch-2.13") == everywhere
 
@@ -86,10 +88,10 @@ def leaves(found, path=()):
 
 
 def test_the_full_study_asks_for_every_campaign_of_the_default_and_for_more_of_each():
-    default, full = (study.load_checked(project_root() / f"config/{name}.yaml") for name in ("config", "full"))
+    default, full = (loading.load_checked(project_root() / f"config/{name}.yaml") for name in ("config", "full"))
     differs = {kind: set() for kind in MORE_IN_FULL}
-    for one in study.campaigns(default):
-        assert one in study.campaigns(full)
+    for one in campaigns.campaigns(default):
+        assert one in campaigns.campaigns(full)
         parts = [leaves(json.loads(study.part_of(whole, one.kind, one.workload))) for whole in (default, full)]
         assert parts[0].keys() == parts[1].keys()
         differs[one.kind] |= {path for path, value in parts[0].items() if parts[1][path] != value} - {("study",)}
@@ -162,17 +164,17 @@ def change(config, path, value):
 )
 def test_what_is_wrong_is_named_with_the_nearest_right_word(config, path, value, says):
     with pytest.raises(UserError) as caught:
-        study.check(change(config, path, value))
+        checks.check(change(config, path, value))
     message = str(caught.value)
     assert says in message
     assert "\n" not in message
 
 
 def test_sweeps_are_measured_of_the_workloads_that_have_batches_and_whole_runs_of_all(config):
-    asked = study.check(study.merge(config, {"workloads": {"mnist_cnn": {"sweep_batches": []}}}))
+    asked = checks.check(loading.merge(config, {"workloads": {"mnist_cnn": {"sweep_batches": []}}}))
 
     def names(kind):
-        return [one.workload for one in study.campaigns(asked) if one.kind == kind and one.arm is None]
+        return [one.workload for one in campaigns.campaigns(asked) if one.kind == kind and one.arm is None]
 
     assert names("rounds") == names("causes") == ["mnist_cnn", "sentiment_rnn"]
     assert names("sweep") == ["sentiment_rnn"]
@@ -197,10 +199,10 @@ def test_a_mistake_is_told_with_the_file_that_holds_it(tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(UserError) as told:
-            study.load_checked(path, over)
+            loading.load_checked(path, over)
         assert str(told.value).startswith(says) and "\n" not in str(told.value)
     laid = [(base, {"seed": 1, "margins": {}}), ("mine", {"seed": 2}), ("other", {})]
-    assert [study.holder(key, laid) for key in ("margins", "seed", "none")] == [base, "mine", "other"]
+    assert [loading.holder(key, laid) for key in ("margins", "seed", "none")] == [base, "mine", "other"]
 
 
 @pytest.mark.parametrize("text", ["seed: 5\n", "{seed: 5}", "# study: mine\nseed: 5\n"])
@@ -208,17 +210,17 @@ def test_a_study_file_without_a_name_would_be_taken_for_the_default_study(tmp_pa
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(UserError) as told:
-        study.load_checked(path)
+        loading.load_checked(path)
     assert str(told.value).startswith(
         f"{path}: study missing: its results would be taken for those of nyu2022; give "
     )
-    study.load_checked('{"seed": 5}')  # given inline it is of one command, which says where its results go
+    loading.load_checked('{"seed": 5}')  # given inline it is of one command, which says where its results go
 
 
 def test_steps_are_measured_unless_a_study_gives_them_nothing(config):
-    whole = study.check(config)
+    whole = checks.check(config)
     assert whole.rounds.steps.levels == ("steady",)
-    without = study.check(study.merge(config, {"rounds": {"steps": None}}))
+    without = checks.check(loading.merge(config, {"rounds": {"steps": None}}))
     assert without.rounds.steps is None
     parts = {study.part_of(one, "rounds", "mnist_cnn") for one in (whole, without)}
     assert len(parts) == 2, "a campaign depends on the steps that it measures"
@@ -229,7 +231,7 @@ def test_steps_are_measured_unless_a_study_gives_them_nothing(config):
 def test_an_unknown_workload_is_named(config):
     config["workloads"]["mnist_cn"] = config["workloads"].pop("mnist_cnn")
     with pytest.raises(UserError, match="did you mean 'mnist_cnn'"):
-        study.check(config)
+        checks.check(config)
 
 
 @pytest.mark.parametrize("text", ["a: [1", "- 1\n- 2\n", ""])
@@ -237,72 +239,72 @@ def test_a_file_that_is_no_study(tmp_path, text):
     path = tmp_path / "study.yaml"
     path.write_text(text)
     with pytest.raises(UserError, match=r"study\.yaml"):
-        study.load(path)
+        loading.load(path)
 
 
 def test_a_part_holds_what_the_work_depends_on_and_nothing_else(config):
-    whole = study.check(config)
+    whole = checks.check(config)
     before = study.part_of(whole, "rounds", "mnist_cnn")
-    part = study.load_part(study.RoundsPart, before)
+    part = loading.load_part(study.RoundsPart, before)
     assert part.rounds.budget_s == whole.rounds.budget_s and type(part) is study.RoundsPart
     assert list(part.workloads) == ["mnist_cnn"]
     assert not hasattr(part, "sweep") and not hasattr(part, "profile")
     changed = change(
         change(config, ("sweep", "repetitions"), 99), ("workloads", "mnist_cnn", "sweep_batches"), [16]
     )
-    assert study.part_of(study.check(changed), "rounds", "mnist_cnn") == before
+    assert study.part_of(checks.check(changed), "rounds", "mnist_cnn") == before
     for key in (
         "arm_budget_s",
         "arm_units",
         "stack_units",
         "setting_units",
     ):  # of arms: the headline has no part in it
-        changed = study.check(change(config, ("rounds", key), 77))
+        changed = checks.check(change(config, ("rounds", key), 77))
         assert study.part_of(changed, "rounds", "mnist_cnn") == before
     for kind in ("causes", "sweep", "profile", "starts"):
-        changed = study.check(change(config, ("rounds", "half_width"), 0.07))
+        changed = checks.check(change(config, ("rounds", "half_width"), 0.07))
         assert study.part_of(changed, kind, "mnist_cnn") == study.part_of(whole, kind, "mnist_cnn")
-        changed = study.check(change(config, ("rounds", "allocator"), "steady"))
+        changed = checks.check(change(config, ("rounds", "allocator"), "steady"))
         assert study.part_of(changed, kind, "mnist_cnn") != study.part_of(whole, kind, "mnist_cnn")
     arm = arms.parse("stack=native")
-    changed = study.check(change(config, ("rounds", "arm_units"), 77))
+    changed = checks.check(change(config, ("rounds", "arm_units"), 77))
     assert study.part_of(changed, "rounds", "mnist_cnn", arm) != study.part_of(whole, "rounds", "mnist_cnn", arm)
     changed = change(config, ("margins", "run"), 0.5)
-    assert study.part_of(study.check(changed), "rounds", "mnist_cnn") != before
+    assert study.part_of(checks.check(changed), "rounds", "mnist_cnn") != before
 
 
 def test_a_part_is_for_one_kind_of_work(config):
     with pytest.raises(UserError, match="the part for 'causes'"):
-        study.load_part(study.RoundsPart, study.part_of(study.check(config), "causes"))
+        loading.load_part(study.RoundsPart, study.part_of(checks.check(config), "causes"))
 
 
 def test_a_command_takes_a_whole_study_or_a_preset_as_well():
-    part = study.load_part(study.SweepPart, "config/smoke.yaml")
+    part = loading.load_part(study.SweepPart, "config/smoke.yaml")
     assert part.sweep.repetitions == 2 and list(part.workloads) == ["mnist_cnn"]
 
 
 def test_a_workload_that_only_a_preset_names_works_in_every_rule(config, monkeypatch):
     """It is no part of config/config.yaml, from which nothing may be completed."""
-    monkeypatch.setattr(study, "module_names", lambda folder: ["mine", "host", "mnist_cnn", "sentiment_rnn"])
-    monkeypatch.setattr(study, "describe_workload", lambda name, options: {"samples": 512})
-    monkeypatch.setattr(study, "whole_options", lambda name, given, where: {})
+    monkeypatch.setattr(checks, "module_names", lambda folder: ["mine", "host", "mnist_cnn", "sentiment_rnn"])
+    monkeypatch.setattr(checks, "describe_workload", lambda name, options: {"samples": 512})
+    monkeypatch.setattr(checks, "whole_options", lambda name, given, where: {})
     only = {"mnist_cnn": None, "sentiment_rnn": None, "mine": {"batch": 8, "sweep_batches": [8, 16]}}
-    whole = study.load_checked(json.dumps({"workloads": only, "environments": ["host"]}))
-    monkeypatch.setattr(study, "load", lambda source: json.loads(source))
+    whole = loading.load_checked(json.dumps({"workloads": only, "environments": ["host"]}))
+    monkeypatch.setattr(loading, "load", lambda source: json.loads(source))
     for kind in ("rounds", "causes", "sweep", "profile", "starts"):
-        part = study.load_part(study.PARTS[kind], study.part_of(whole, kind, "mine"))
+        part = loading.load_part(study.PARTS[kind], study.part_of(whole, kind, "mine"))
         assert {name: settings.batch for name, settings in part.workloads.items()} == {"mine": 8}, kind
     assert part_batches(whole) == (8, 16)
 
 
 def part_batches(whole):
-    part = study.load_part(study.SweepPart, study.part_of(whole, "sweep", "mine"))
+    part = loading.load_part(study.SweepPart, study.part_of(whole, "sweep", "mine"))
     return part.workloads["mine"].sweep_batches
 
 
 def test_presets_merge_as_snakemake_merges_them():
     base = yaml.safe_load("a: {b: 1, c: [1, 2]}\nd: 1")
-    assert study.merge(base, {"a": {"c": [3]}}) == {"a": {"b": 1, "c": [3]}, "d": 1}
+    assert loading.merge(base, {"a": {"c": [3]}}) == {"a": {"b": 1, "c": [3]}, "d": 1}
 
 
 def test_campaign_names_are_keyed_by_the_set():
@@ -320,40 +322,40 @@ def test_campaign_names_are_keyed_by_the_set():
 def test_an_arm_that_moves_none_of_the_studys_environments_is_named(config):
     with pytest.raises(UserError, match="changes none of the study's environments"):
         arms = {**config["arms"], "rounds": ["seccomp=unconfined"]}
-        study.check({**config, "environments": ["host"], "arms": arms})
+        checks.check({**config, "environments": ["host"], "arms": arms})
 
 
 def test_a_preset_drops_a_workload_by_giving_it_nothing():
-    assert list(study.load_checked('{"workloads": {"mnist_cnn": null}}').workloads) == ["sentiment_rnn"]
+    assert list(loading.load_checked('{"workloads": {"mnist_cnn": null}}').workloads) == ["sentiment_rnn"]
     with pytest.raises(UserError, match="workloads"):
-        study.load_checked('{"workloads": {"mnist_cnn": null, "sentiment_rnn": null}}')
+        loading.load_checked('{"workloads": {"mnist_cnn": null, "sentiment_rnn": null}}')
 
 
 def test_a_dropped_workload_stays_dropped_when_the_whole_study_is_handed_on():
-    smoke = study.load_checked(project_root() / "config/smoke.yaml")
-    assert study.load_checked(json.dumps(smoke.to_json())) == smoke
+    smoke = loading.load_checked(project_root() / "config/smoke.yaml")
+    assert loading.load_checked(json.dumps(smoke.to_json())) == smoke
     assert list(smoke.workloads) == ["mnist_cnn"]
 
 
 def test_a_warm_cache_needs_a_discarded_round(config):
     with pytest.raises(UserError, match="as_found"):
-        study.check(change(config, ("rounds", "discarded"), 0))
+        checks.check(change(config, ("rounds", "discarded"), 0))
 
 
 def test_a_workload_that_the_study_does_not_name(config):
     with pytest.raises(UserError, match="did you mean 'mnist_cnn'"):
-        study.settings_of(study.check(config).workloads, "mnist_cn")
+        study.settings_of(checks.check(config).workloads, "mnist_cn")
 
 
 def test_a_job_sees_no_more_of_the_study_than_it_depends_on():
     """What it does not depend on must not come back from the default study, and not fit."""
-    base = study.load_checked(json.dumps({"stack": "paper-2022", "stacks": ["torch-2.13"]}))
-    turned = study.load_checked(
+    base = loading.load_checked(json.dumps({"stack": "paper-2022", "stacks": ["torch-2.13"]}))
+    turned = loading.load_checked(
         json.dumps({"rounds": {"allocator": "steady"}, "arms": {"rounds": ["allocator=default"]}})
     )
     for whole in (base, turned):
         for kind in ("rounds", "causes", "sweep", "profile", "starts"):
-            found = study.load_part(study.PARTS[kind], study.part_of(whole, kind, "mnist_cnn"))
+            found = loading.load_part(study.PARTS[kind], study.part_of(whole, kind, "mnist_cnn"))
             assert found.stack == whole.stack and not hasattr(found, "stacks"), kind
 
 
@@ -361,17 +363,17 @@ def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
     path = tmp_path / "study.yaml"
     path.write_text("study: mine\narms:\n  rounds: [amp=bf16]\n  workloads: []\n  rounds: [tf32=on]\n")
     with pytest.raises(UserError, match=r"study\.yaml line 5 is not YAML: the key 'rounds' stands there twice"):
-        study.load(path)
+        loading.load(path)
     path.write_text("{[a]: 1, [a]: 2}")
     with pytest.raises(UserError, match="is not YAML"):
-        study.load(path)
+        loading.load(path)
 
 
 def keys_of(kind, prefix=""):
     """Every key of a record type with dots, as docs/configuration.md writes it."""
     for name, field in kind.model_fields.items():
         if name == "workloads" and not prefix:
-            yield from keys_of(study.WorkloadSettings, "workloads.<name>.")
+            yield from keys_of(sections.WorkloadSettings, "workloads.<name>.")
         elif name == "own_jobs":
             yield from keys_of(study.OwnJob, "workloads.<name>.")
         elif isinstance(field.annotation, type) and issubclass(field.annotation, Record):
@@ -416,7 +418,7 @@ def test_the_page_on_configuration_has_every_level_of_an_arm():
 )
 def test_what_a_study_cannot_choose_is_explained_in_one_line(config, change, says):
     with pytest.raises(UserError) as told:
-        study.check(study.merge(config, change))
+        checks.check(loading.merge(config, change))
     assert str(told.value).startswith(says) and "\n" not in str(told.value)
 
 
@@ -434,24 +436,24 @@ def with_resnet(config, **changes):
 
 
 def test_options_of_a_job_reach_its_part_and_what_every_launch_is_told(config):
-    whole = study.check(with_resnet(config)).replace(device="cpu")
+    whole = checks.check(with_resnet(config)).replace(device="cpu")
     for kind in ("rounds", "causes", "sweep", "profile", "starts"):
-        part = study.load_part(study.PARTS[kind], study.part_of(whole, kind, "resnet18"))
+        part = loading.load_part(study.PARTS[kind], study.part_of(whole, kind, "resnet18"))
         told = designs.job_spec("train", "resnet18", 8, part).options
         assert (told["image_px"], told["samples"], told["classes"], told["momentum"]) == (64, 80, 200, 0.9), kind
     assert rounds.whole_run_spec("resnet18", 8, whole).loader_workers == 4
-    plain = rounds.whole_run_spec("mnist_cnn", 64, study.check(config).replace(device="cpu")).to_json()
+    plain = rounds.whole_run_spec("mnist_cnn", 64, checks.check(config).replace(device="cpu")).to_json()
     assert "options" not in plain and plain["loader_workers"] == 1
 
 
 def test_what_is_not_as_it_was_published_is_told_with_what_was(config):
-    settings = study.check(with_resnet(config)).workloads["resnet18"]
+    settings = checks.check(with_resnet(config)).workloads["resnet18"]
     assert settings.scaled("resnet18") == (
         "batch 8 (published 256), image_px 64 (published 224), samples 80 (published 3840)"
     )
     assert settings.scaled("resnet18", 256) == "image_px 64 (published 224), samples 80 (published 3840)"
     assert settings.replace(published=None).scaled("resnet18") is None
-    as_published = study.Batch(batch=256, published=study.Published(batch=256))
+    as_published = sections.Batch(batch=256, published=sections.Published(batch=256))
     assert as_published.scaled("resnet18") is None
 
 
@@ -481,7 +483,7 @@ def test_what_is_not_as_it_was_published_is_told_with_what_was(config):
 )
 def test_options_that_cannot_be_are_told_where_the_study_is_read(config, changes, says):
     with pytest.raises(UserError) as told:
-        study.check(with_resnet(config, **changes))
+        checks.check(with_resnet(config, **changes))
     assert says in str(told.value) and str(told.value).startswith("config: ") and "\n" not in str(told.value)
 
 
@@ -509,14 +511,14 @@ def test_a_batch_that_a_model_cannot_be_trained_on_is_refused(config):
     ):
         workloads = {"mnist_cnn": None, "sentiment_rnn": None, "inception3": {**inception, **change}}
         with pytest.raises(UserError, match=says):
-            study.check({**config, "workloads": workloads})
+            checks.check({**config, "workloads": workloads})
 
 
 def test_input_is_a_factor_of_every_environment_and_no_setting_of_the_framework(config):
     asked = with_resnet(config)
     asked["arms"]["rounds"] = ["input=synthetic"]
-    whole = study.check(asked)
-    (one,) = [each for each in study.campaigns(whole) if each.arm == "input=synthetic"]
+    whole = checks.check(asked)
+    (one,) = [each for each in campaigns.campaigns(whole) if each.arm == "input=synthetic"]
     assert one.kind == "rounds" and one.environments == whole.environments
     arm = arms.parse(one.arm)
     assert arm.is_inside and not arm.is_setting and not arm.needs_image and not arm.is_optional
@@ -535,6 +537,6 @@ def test_input_that_a_workload_does_not_make_is_refused(config):
         ("real", "is the headline"),
     ):
         with pytest.raises(UserError, match=says):
-            study.check({**config, "arms": {**config["arms"], "rounds": [f"input={level}"]}})
+            checks.check({**config, "arms": {**config["arms"], "rounds": [f"input={level}"]}})
     with pytest.raises(UserError, match="did you mean 'synthetic'"):
-        study.check({**config, "arms": {**config["arms"], "rounds": ["input=synthetc"]}})
+        checks.check({**config, "arms": {**config["arms"], "rounds": ["input=synthetc"]}})

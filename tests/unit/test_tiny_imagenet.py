@@ -27,7 +27,7 @@ from tare.datasets import catalog, stamps, tiny_imagenet
 from tare.datasets import fetch as fetching
 from tare.launch.sites import batch_of, data_of
 from tare.model.data_sets import AptSource, Images
-from tare.model.studies import study
+from tare.model.studies import loading, sections, study
 
 pytestmark = pytest.mark.usefixtures("data_cache")
 CLASSES = ("n01", "n02", "n03")
@@ -171,8 +171,8 @@ def test_choices_are_auto_members_without_their_groups_name_and_paths(images):
     with pytest.raises(UserError, match=r"there is nothing at .*/nowhere"):
         catalog.prepare("tiny_imagenet", "some/nowhere")
     with pytest.raises(UserError, match="data: tiny_imagenet: 'stamp' is none of auto, zip, stamps and a path"):
-        study.load_checked('{"data": {"tiny_imagenet": "stamp"}}')
-    assert study.load_checked(f'{{"data": {{"tiny_imagenet": "{images}"}}}}').data.tiny_imagenet == str(images)
+        loading.load_checked('{"data": {"tiny_imagenet": "stamp"}}')
+    assert loading.load_checked(f'{{"data": {{"tiny_imagenet": "{images}"}}}}').data.tiny_imagenet == str(images)
 
 
 def test_a_download_that_broke_off_is_carried_on(server, data_cache, monkeypatch):
@@ -374,7 +374,7 @@ def test_a_batch_that_is_larger_than_the_set_is_refused_before_anything_is_launc
     assert folder.is_dir() and told["data"]["rows"] == 15
     with pytest.raises(UserError, match=r"resnet18: batch 10 is larger than its data \(.*set\), which has 9"):
         data_of("resnet18", path, batch=10)
-    job = study.JobPart(**PART.given(), study="s", workloads={"resnet18": study.Batch(batch=10)})
+    job = study.JobPart(**PART.given(), study="s", workloads={"resnet18": sections.Batch(batch=10)})
     assert batch_of(job, "resnet18") == 10 and batch_of(PART, "resnet18") == 1
 
 

@@ -23,10 +23,10 @@ from tare.analysis.copies import between_copies, part_of
 from tare.analysis.metrics import campaign_metrics
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import share_of
-from tare.model.roles import CONTROL, read_role
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model.studies.cells import launch_columns
 from tare.model.studies.layout import SEALED
-from tare.model.studies.study import HOST
 from tare.stats.intervals import (
     Interval,
     Spread,
@@ -100,8 +100,8 @@ def test_the_level_of_an_arm_is_compared_with_its_own_baseline():
         {HOST: [2.0], CONTROL: [8.0], f"{HOST}.headline": [1.0], "docker": [6.0], "docker.headline": [3.0]}
     )
     # The host stands twice at the arm's level: the mean of both.
-    assert verdicts.level_ratios(values, HOST).tolist() == pytest.approx([math.log(4)])
-    assert verdicts.level_ratios(values, "docker").tolist() == pytest.approx([math.log(2)])
+    assert verdicts.log_ratios(values, HOST, reference_of(HOST)).tolist() == pytest.approx([math.log(4)])
+    assert verdicts.log_ratios(values, "docker", reference_of("docker")).tolist() == pytest.approx([math.log(2)])
 
 
 def test_the_total_ratio_counts_stalls_in_full():

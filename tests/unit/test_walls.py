@@ -24,7 +24,7 @@ from tare.images.skeleton import Skeleton
 from tare.launch import inside as record
 from tare.model import closure, registry
 from tare.model.environment import Quota
-from tare.model.studies import layout, study
+from tare.model.studies import checks, layout, loading
 from tare.runtimes import daemon
 
 NESTED = (CharliecloudInVm, ApptainerInVm, DockerInVm)
@@ -172,9 +172,9 @@ def test_campaigns_of_something_inside_of_something_are_told_apart_by_their_name
     assert name == "rounds.docker@vm+host.allocator-steady"
     assert layout.read_name(name).environments == ("docker.vm", "host")
     assert layout.is_headline("steps.docker@vm+host")
-    config = study.load_checked("config/smoke.yaml").to_json() | {"environments": ["host", "docker.wm"]}
+    config = loading.load_checked("config/smoke.yaml").to_json() | {"environments": ["host", "docker.wm"]}
     with pytest.raises(UserError, match=r"no environment docker.wm in envs/: did you mean 'docker.vm'"):
-        study.check(config)
+        checks.check(config)
 
 
 @pytest.mark.parametrize(("boot_id", "own"), [("another", None), (record.boot_id(), ("net",)), (None, ("net",))])

@@ -14,8 +14,8 @@ from tare.launch import pages, warmth
 from tare.model.journals.units import IN_MEMORY
 from tare.model.records.campaigns import Plan, Sampling
 from tare.model.records.launches import LaunchRecord
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL, read_roles
-from tare.model.studies.study import HOST
 from tare.runtimes import daemon
 
 NAMES = (HOST, CONTROL, "docker")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from project import ROOT, copy_checkout
 
-from tare.model.studies.study import study_files
+from tare.model.studies.loading import study_files
 
 pytestmark = [pytest.mark.workflow, pytest.mark.timeout(600)]
 

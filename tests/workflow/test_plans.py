@@ -14,7 +14,9 @@ from project import PROFILE, ROOT, ROUNDS, code_blocks, copy_checkout, snakemake
 
 from tare.experiments.alone import LOCKS
 from tare.model.journals.sealed import read_sealed
-from tare.model.studies.study import DataChoices, load_checked, profiled_stacks
+from tare.model.studies.campaigns import profiled_stacks
+from tare.model.studies.loading import load_checked
+from tare.model.studies.sections import DataChoices
 
 pytestmark = pytest.mark.workflow
 MACHINE_RECORD = "results/machines/box/machine.json"  # conftest.py names the machine

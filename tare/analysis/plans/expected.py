@@ -16,18 +16,11 @@ from pathlib import Path
 from tare.model.conditions import SLURM
 from tare.model.registry import DISTRIBUTED, SHARED, describe_workload
 from tare.model.studies import arms
+from tare.model.studies.campaigns import CampaignId, campaigns, headlines, profiled_stacks, sampling_in
 from tare.model.studies.layout import stack_record
+from tare.model.studies.sections import Batch, Distributed
 from tare.model.studies.stacks import with_setting
-from tare.model.studies.study import (
-    Batch,
-    CampaignId,
-    Distributed,
-    Study,
-    campaigns,
-    headlines,
-    profiled_stacks,
-    sampling_in,
-)
+from tare.model.studies.study import Study
 from tare.stats.costs import SERVER, Work, exchange_s
 
 # Of a job, by rule. Those of images share the machine: what each adds where two run at a time.

@@ -14,8 +14,9 @@ from tare.analysis import tries
 from tare.analysis.plans import expected
 from tare.analysis.plans.minutes import newest_here
 from tare.model.studies import arms
+from tare.model.studies.campaigns import campaigns, sampling_in
 from tare.model.studies.layout import ROUNDS
-from tare.model.studies.study import Study, campaigns, sampling_in
+from tare.model.studies.study import Study
 
 ESTIMATED = "campaigns that this machine has not measured yet: estimated for two cores"
 

@@ -25,9 +25,11 @@ from tare.machine.fitting import images_folder
 from tare.model.journals.ledger import set_aside_folders
 from tare.model.journals.sealed import PLAN, SealedCampaign, read_sealed
 from tare.model.journals.units import compared, family_alpha, planned_alpha, share_of, shares
+from tare.model.studies.campaigns import CampaignId, headlines
 from tare.model.studies.layout import SEALED
 from tare.model.studies.minutes import Declared, Minutes, asked_of, declared, with_budgets
-from tare.model.studies.study import CampaignId, Chosen, Rounds, Study, headlines
+from tare.model.studies.sections import Chosen, Rounds
+from tare.model.studies.study import Study
 from tare.model.tables import INCONCLUSIVE
 from tare.stats.costs import Work
 from tare.stats.fits import decisive_ratios, run_values, step_values
@@ -162,30 +164,21 @@ def planned(study: Study, minutes: Minutes, campaigns: Path, images_s: float = 0
     own = headlines(study)
     folder = campaigns / study.study / facts.machine_name()
     ledger = tries.Study(folder)
-    found = {one.workload: newest_here(folder / one.workload / one.name) for one in own}
+    newest = {one.workload: newest_here(folder / one.workload / one.name) for one in own}
+    found = {name: earlier for name, earlier in newest.items() if earlier is not None}
     attempts = {one.workload: ledger.next_attempt((one.workload, one.name)) for one in own}
-    wanted = {
-        name: earlier.most_wanting(attempts[name]) if earlier is not None else None
-        for name, earlier in found.items()
-    }
-    least = [_least_s(study, one, found[one.workload]) for one in own]
+    wanted = {name: earlier.most_wanting(attempts[name]) for name, earlier in found.items()}
+    wanted_s = {name: earlier.seconds(wanted[name][1]) for name, earlier in found.items()}
+    least = [_least_s(study, one, found.get(one.workload)) for one in own]
     others_s = expected.whole_s(study) - expected.headlines_s(study)
     left_s = 60 * minutes - others_s - images_s
-    budgets = shared_out(left_s, least, [_wanted_s(found[one.workload], wanted[one.workload]) for one in own])
+    budgets = shared_out(left_s, least, [wanted_s.get(one.workload) for one in own])
     chosen = {
-        one.workload: _chosen(study, one, minutes, budget_s, found[one.workload], wanted[one.workload])
+        one.workload: _chosen(study, one, minutes, budget_s, found.get(one.workload), wanted.get(one.workload))
         for one, budget_s in zip(own, budgets, strict=True)
     }
-    ends = {
-        name: earlier.decided(study.rounds, attempts[name])
-        for name, earlier in found.items()
-        if earlier is not None and earlier.is_open
-    }
-    plans = {
-        name: sha256_file(earlier.campaign.path.parent / PLAN)
-        for name, earlier in found.items()
-        if earlier is not None
-    }
+    ends = {name: one.decided(study.rounds, attempts[name]) for name, one in found.items() if one.is_open}
+    plans = {name: sha256_file(one.campaign.path.parent / PLAN) for name, one in found.items()}
     result = Declared(
         study=study.study,
         minutes=minutes,
@@ -203,10 +196,6 @@ def planned(study: Study, minutes: Minutes, campaigns: Path, images_s: float = 0
 def _least_s(study: Study, one: CampaignId, earlier: Earlier | None) -> float:
     """What a headline campaign takes in any case: its first round, and its pilot."""
     return expected.least_s(study, one) if earlier is None else earlier.seconds(study.rounds.pilot)
-
-
-def _wanted_s(earlier: Earlier | None, wanted: tuple[Comparison, int] | None) -> float | None:
-    return None if earlier is None or wanted is None else earlier.seconds(wanted[1])
 
 
 def _chosen(

@@ -264,16 +264,11 @@ def _judged(one: _Ratios, alpha: float, fewest: int) -> OperatorTime:
     )
 
 
-def extra(metrics: pd.DataFrame, metric: str, env: str, alpha: float) -> Interval:
-    """Interval of the extra units of a metric per unit: of an environment against the mean of the two hosts.
+def extra(units: pd.DataFrame, env: str, alpha: float) -> Interval:
+    """Interval of what a metric is more per unit: of an environment against the mean of the two hosts.
 
-    For the control: against the first host.
+    For the control: against the first host. `units`: values of the metric by unit and environment.
     """
-    return _extra(pivot(metrics, metric), env, alpha)
-
-
-def _extra(units: pd.DataFrame, env: str, alpha: float) -> Interval:
-    """As `extra`, of the values of one metric by unit and environment."""
     values = units.reindex(columns=[*HOSTS, env] if env != CONTROL else list(HOSTS)).dropna()
     base = values[HOST] if env == CONTROL else values[list(HOSTS)].mean(axis=1)
     return t_interval((values[env] - base).to_numpy(), alpha)
@@ -290,9 +285,9 @@ def phase_costs(rounds: pd.DataFrame, alpha: float, fewest: int) -> list[PhaseCo
     units = {phase: pivot(rounds, phase) for phase in ("real_s", *PHASE_METRICS)}
     found = []
     for env in (*others, CONTROL):
-        whole = _extra(units["real_s"], env, level)
+        whole = extra(units["real_s"], env, level)
         for phase in units:
-            own = _extra(units[phase], env, level)
+            own = extra(units[phase], env, level)
             share = None
             if whole.n >= fewest and whole.excludes_zero and whole.mean and own.mean is not None:
                 share = own.mean / whole.mean
@@ -313,9 +308,9 @@ def file_accounts(rounds: pd.DataFrame, causes: pd.DataFrame, alpha: float) -> l
     level = alpha / max(1, len(others))
     found = []
     for env in others:
-        imports = extra(rounds, "imports_s", env, level / 2)
-        files = extra(causes, "files_first_s", env, level / 2)
-        after = extra(causes, "imports_after_read_s", env, level)
+        imports = extra(pivot(rounds, "imports_s"), env, level / 2)
+        files = extra(pivot(causes, "files_first_s"), env, level / 2)
+        after = extra(pivot(causes, "imports_after_read_s"), env, level)
         found.append(_account(env, imports, files, after))
     return found
 

@@ -17,18 +17,10 @@ from tare.model.registry import HOST, SINGLE
 from tare.model.roles import LaunchRole, read_role, started
 from tare.model.schema import parse
 from tare.model.studies.arms import Arm
+from tare.model.studies.campaigns import campaigns, sampling_in, sampling_of
 from tare.model.studies.layout import campaign_name
 from tare.model.studies.stamps import differing
-from tare.model.studies.study import (
-    CommandPart,
-    RoundsPart,
-    Study,
-    at_published_size,
-    campaigns,
-    reduced,
-    sampling_in,
-    sampling_of,
-)
+from tare.model.studies.study import CommandPart, RoundsPart, Study, at_published_size, reduced
 from tare.stats.fits import decisive_ratios, run_values
 from tare.stats.planning import decide
 

@@ -27,8 +27,7 @@ from tare.core.files import sha256_file
 from tare.model import tables as model
 from tare.model.records.measured import CopiesRecord
 from tare.model.schema import read
-from tare.model.studies import layout
-from tare.model.studies import study as studies
+from tare.model.studies import campaigns, layout
 from tare.model.studies.arms import parse as parse_arm
 from tare.model.studies.papers import refuse_stale, repeated
 from tare.model.studies.study import Study
@@ -154,12 +153,12 @@ def extracted(measured: Measured) -> Made:
         return layout.profile_record(study.study, machine, workload, name)
 
     sealed = [
-        layout.sealed_record(study.study, machine, one.workload, one.name) for one in studies.campaigns(study)
+        layout.sealed_record(study.study, machine, one.workload, one.name) for one in campaigns.campaigns(study)
     ]
     profiles = [profile(workload, env) for workload in workloads for env in study.environments]
     in_stacks = [
         profile(workload, layout.profile_name("host", parse_arm(level)))
-        for workload, level in studies.profiled_stacks(study)
+        for workload, level in campaigns.profiled_stacks(study)
     ]
     alone = study.pipeline.workloads if study.pipeline else ()
     pipelines = [layout.pipeline_record(study.study, machine, workload) for workload in alone]
@@ -285,7 +284,7 @@ def compared(several: Sequence[Measured]) -> pd.DataFrame:
 def _asked_for(measured: Measured) -> Callable[[pd.DataFrame], pd.DataFrame]:
     """Rows of the campaigns that the study asks for: others may have been measured since its tables were made."""
     asked = asked_of(measured)
-    names = {(one.workload, one.name) for one in studies.campaigns(asked)}
+    names = {(one.workload, one.name) for one in campaigns.campaigns(asked)}
     starts = layout.campaign_name("starts", asked.environments)
     names |= {(workload, starts) for workload in asked.workloads}
 

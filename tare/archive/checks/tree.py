@@ -23,8 +23,7 @@ from tare.model.journals.sealed import PACKED_UNITS, PLAN, UNITS, Rows, read_pla
 from tare.model.records.campaigns import Plan, Sealed, Unit
 from tare.model.records.measured import ProfileRecord
 from tare.model.schema import read
-from tare.model.studies import layout
-from tare.model.studies import study as studies
+from tare.model.studies import layout, loading
 from tare.model.studies.arms import Arm
 from tare.model.studies.layout import SEALED, question_of
 from tare.model.studies.study import Study
@@ -256,15 +255,15 @@ def _study_in(root: Path, name: str) -> Study:
     whole = {field for field, told in Study.model_fields.items() if told.is_required()}
     for path in sorted((root / "config").glob("*.yaml"), key=lambda path: (path.stem != name, path.name)):
         try:
-            content = studies.load(path)
+            content = loading.load(path)
         except UserError:
             continue  # another study's, or none: nothing of this one hangs on it
         if content.get("study") != name:
             continue
         sources: list[tuple[str, Mapping[str, object]]] = [(path.relative_to(root).as_posix(), content)]
         if not whole <= set(content):
-            sources.insert(0, (base.relative_to(root).as_posix(), studies.load(base)))
-        return studies.checked_from(sources)
+            sources.insert(0, (base.relative_to(root).as_posix(), loading.load(base)))
+        return loading.checked_from(sources)
     raise UserError(f"no file of config/ says `study: {name}`")
 
 

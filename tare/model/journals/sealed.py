@@ -15,7 +15,6 @@ from typing import Any
 
 from tare.core.errors import IntegrityError, advising
 from tare.core.files import MOVE_AWAY, json_rows, read_json, unpacked
-from tare.model import former
 from tare.model.journals.recorded import recorded_machine
 from tare.model.journals.units import counted
 from tare.model.levels import ALLOCATOR, Levels, levels_text
@@ -159,8 +158,6 @@ def read_plan(path: Path) -> Plan:
     there is none. IntegrityError: damaged, or of a version that is not read.
     """
     value = read_json(path)
-    if gone := former.campaign(value):
-        raise IntegrityError(f"{path.parent} is {gone}")
     if isinstance(value, dict) and value.get(VERSION) == Plan.VERSION - 1:
         machine = recorded_machine(path)
         if machine is not None and {"environments", "machine"} <= value.keys():

@@ -75,10 +75,8 @@ class TreeFacts(Record):
     library: CompiledLibrary | None = None  # that was compiled into it, where the stack has one
 
 
-class TreeRecord(FileRecord):
-    """`results/images/<stack>/tree.json`; what a stack that can't be had lacks is None."""
-
-    VERSION: ClassVar[int] = 1
+class OfStack(FileRecord):
+    """What the records of a stack's tree, of its image and of its forms have alike."""
 
     stack: str
     variant: str
@@ -87,36 +85,28 @@ class TreeRecord(FileRecord):
     packages: tuple[Package, ...]
     seconds: Mapping[str, float]  # of each stage, as it took when it was made
     cached: WasThere = False
-    key: str | None = None
-    path: str | None = None
+    python_version: str | None = None
+
+
+class TreeRecord(OfStack, TreeFacts):
+    """`results/images/<stack>/tree.json`; what a stack that can't be had lacks is None."""
+
+    VERSION: ClassVar[int] = 1
+
     inside: str | None = None
     digest: str | None = None
-    bytes: Natural | None = None
-    files: Natural | None = None
-    python: str | None = None
     interpreter: str | None = None
-    glibc: str | None = None
-    library: CompiledLibrary | None = None  # that was compiled into it, where the stack has one
     wheel_bytes: Natural | None = None
-    python_version: str | None = None
-    seen: str | None = None  # what the workflow saw of the interpreter, as records had it once
     tree: TreeFacts | None = None
 
 
-class OciRecord(FileRecord):
+class OciRecord(OfStack):
     """`results/images/<stack>/oci.json`: the one image of a stack, from which every form derives."""
 
     VERSION: ClassVar[int] = 1
 
-    stack: str
-    variant: str
     install: Install = "tree"
-    status: Status
-    reason: str | None
-    packages: tuple[Package, ...]
-    seconds: Mapping[str, float]
     tree: TreeFacts
-    cached: WasThere = False
     key: str | None = None  # of the image in the store
     path: str | None = None  # the archive
     bytes: Natural | None = None
@@ -129,25 +119,17 @@ class OciRecord(FileRecord):
     details: Mapping[str, Any] = {}
     binds: tuple[str, ...] = ()  # folders that launches of a bound installation see at their own paths
     stamp_of_folders: str | None = None
-    python_version: str | None = None
-    stamp: tuple[int, ...] | None = None  # as written before images had a manifest; not read any more
-    # as written while layers were files beside the archive; not read any more
-    layers: tuple[str, ...] | None = None
 
 
-class ImageRecord(FileRecord):
+class ImageRecord(OfStack):
     """`results/images/<stack>/<env>.json`: what is launched in one environment."""
 
     VERSION: ClassVar[int] = 1
 
-    stack: str
-    variant: str
     install: Install = "tree"
     options: Mapping[str, str] = {}  # levels of the adapter's factors that its launches need
     binds: tuple[str, ...] = ()  # folders that launches see besides, at their own paths
     env: str
-    status: Status
-    reason: str | None
     reference: str | None  # what the adapter's command names; None where there is no form
     path: str | None
     digest: str | None
@@ -158,15 +140,11 @@ class ImageRecord(FileRecord):
     # `tree`, `tree_digest`: where the packages lie inside, and the digest of their content
     tree: str | None
     tree_digest: str | None
-    packages: tuple[Package, ...]
     key: str | None
-    seconds: Mapping[str, float]
-    cached: WasThere = False
     storage: Storage | None = None
     details: Mapping[str, Any]
     isolates_network: bool = True  # the trial launch had no network, as measured launches want it
     stamp_of_folders: str | None = None
-    python_version: str | None = None
     # of a launch on a cluster: the type of file system that holds it, and that from which it was copied
     read_from: Annotated[str | None, Field(exclude=True)] = None
 

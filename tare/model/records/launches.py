@@ -656,6 +656,10 @@ class LaunchRecord(Record):
             raise IntegrityError(f"a launch whose status is {self.status} has no record from inside")
         return self.inside
 
+    def profiled(self) -> ProfileResults:
+        """What was measured inside a profiled launch. Raises IntegrityError: it was of another mode."""
+        return self.seen_inside().results_as(ProfileResults)
+
 
 class Timed(Record):
     """Bytes, and the seconds that they took once."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from tare.model.machines import MachineName
-from tare.model.records.launches import LaunchRecord, ProfileResults
+from tare.model.records.launches import LaunchRecord
 from tare.model.records.machine import Processor
 from tare.model.schema import FileRecord, Record
 
@@ -105,10 +105,6 @@ class ProfileRecord(OnMachine, LaunchRecord):
         framework = self.seen_inside().facts.framework
         return bool(framework and framework.cuda_available) and self.device in (None, "cuda")
 
-    def profiled(self) -> ProfileResults:
-        """What was measured inside."""
-        return self.seen_inside().results_as(ProfileResults)
-
 
 class Modelled(Record):
     """What a model of the processor says of its peaks."""
@@ -137,7 +133,6 @@ class CeilingsRecord(FileRecord, LaunchRecord):
     """Measured roofs of this machine, on the host, beside what a datasheet or a model says."""
 
     VERSION: ClassVar[int] = 1
-    REMAKE: ClassVar[str] = "delete it and run again"
 
     env: str
     stack: str | None = None
@@ -154,7 +149,6 @@ class PipelineRecord(OnMachine, LaunchRecord):
     """The input pipeline of a workload on the host, without training; `no_cold`: why there are no cold passes."""
 
     VERSION: ClassVar[int] = 1
-    REMAKE: ClassVar[str] = "delete it and run again"
 
     study: str
     workload: str
@@ -170,7 +164,6 @@ class NetworkRecord(OnMachine):
     """What the network of instances that train together gives, without training."""
 
     VERSION: ClassVar[int] = 2
-    REMAKE: ClassVar[str] = "delete it and run again"
 
     study: str
     stack: str
@@ -202,10 +195,6 @@ class GridCell(FileRecord, LaunchRecord):
     threads: int
     settings: Mapping[str, str] = Field(default_factory=dict)  # levels of the framework's settings, by factor
     programs_sha256: str  # of all that it depends on
-
-    def profiled(self) -> ProfileResults:
-        """What was measured inside."""
-        return self.seen_inside().results_as(ProfileResults)
 
 
 class StartCosts(Record):

@@ -150,6 +150,16 @@ def study_folder(study: str, machine: str) -> Path:
     return CAMPAIGNS / study / machine
 
 
+def refuse_without_machine(study: str) -> None:
+    """Raises UserError: a study has campaigns whose paths name no machine, which no rule would find."""
+    folder = CAMPAIGNS / study
+    if found := sorted(path.parent for path in folder.glob("*/*/plan.json")):
+        raise UserError(
+            f"{found[0]} is of an older version, whose paths name no machine, as are {len(found)} campaigns of "
+            f"this study: move {folder} away, and run the study again"
+        )
+
+
 def place_record(study: str, machine: str) -> Path:
     """Which node of a cluster a machine is."""
     return study_folder(study, machine) / "node.json"

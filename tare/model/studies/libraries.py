@@ -68,11 +68,9 @@ def library_names() -> list[str]:
     return sorted(path.stem for path in libraries_dir().glob("*.yaml"))
 
 
-def load_library(name: str, folder: Path | None = None) -> LibraryFile:
-    """Read how a library is compiled; `folder`: holds its file, where that is not containers/libraries/. Raises
-    UserError: no such library, or its file has an unknown or missing key.
-    """
-    if folder is None and name not in library_names():
+def load_library(name: str) -> LibraryFile:
+    """How a library is compiled. Raises UserError: no such library, or its file has an unknown or missing key."""
+    if name not in library_names():
         raise UserError(f"no library {name!r} in containers/libraries/: {nearest(name, library_names())}")
-    path = (folder or libraries_dir()) / f"{name}.yaml"
+    path = libraries_dir() / f"{name}.yaml"
     return parse(LibraryFile, read_yaml(path, "the library"), str(path), UserError)

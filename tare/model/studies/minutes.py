@@ -19,8 +19,10 @@ from typing import Any, ClassVar
 from tare.core.errors import TareError, UserError
 from tare.core.files import canonical_json, read_json, sha256_text
 from tare.model.schema import FileRecord, read
-from tare.model.studies.layout import SEALED, results_folder, study_folder
-from tare.model.studies.study import Chosen, Study, headlines, part_of
+from tare.model.studies.campaigns import headlines
+from tare.model.studies.layout import SEALED, study_folder
+from tare.model.studies.sections import Chosen
+from tare.model.studies.study import Study, part_of
 
 FEWEST, MOST = 5, 10_000
 Minutes = int | float
@@ -84,15 +86,9 @@ def asked_of(study: Study) -> str:
 
 def declared(study: Study, minutes: Minutes, machine: str) -> Declared | None:
     """What was chosen before; None where nothing was, or for other headline campaigns. Raises IntegrityError: the
-    file is damaged or of another version. UserError: an earlier version wrote one, without the name of its machine.
+    file is damaged or of another version.
     """
     path = path_of(study, minutes, machine)
-    before = Path(results_folder(study.study), path.name)
-    if before.exists() and not path.exists():
-        raise UserError(
-            f"{before} is of an earlier version, whose files did not name their machine: move it to {path} if it "
-            "was chosen here, or remove it"
-        )
     found = read(Declared, path) if path.exists() else None
     return found if found is not None and found.asked == asked_of(study) else None
 

@@ -21,8 +21,10 @@ from tare.model.records.launches import COMMAND
 from tare.model.registry import SHARED
 from tare.model.schema import VERSION, FileRecord, read
 from tare.model.studies import arms
+from tare.model.studies.campaigns import campaigns
+from tare.model.studies.checks import check
 from tare.model.studies.stacks import framework_of
-from tare.model.studies.study import Study, at_published_size, campaigns, check, reduced
+from tare.model.studies.study import Study, at_published_size, reduced
 
 STAMPS = "stamps"
 OF_ITS_TIME = ("at", "ledger")  # what tells two stamps of one plan apart

@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from tare.analysis import choice
 from tare.analysis.verdicts import STEP_METRICS
 from tare.analysis.why.causes import PHASE_METRICS
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import kind_of
-from tare.model.studies.study import HOST
 from tare.report.figures import style
 from tare.report.rows import having
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title

@@ -27,8 +27,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FuncFormatter
 
 from tare.core.files import write_text
+from tare.model.registry import HOST
 from tare.model.roles import CONTROL, read_role
-from tare.model.studies.study import HOST
 from tare.report.words.labels import env_title
 from tare.report.words.quantities import significant
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from tare.core.errors import TareError
 from tare.model.records.machine import ALIKE
-from tare.model.registry import describe_workload, environment
+from tare.model.registry import HOST, describe_workload, environment
 from tare.model.roles import CONTROL, read_role
-from tare.model.studies.study import HOST
 
 
 def titles_in(name: str) -> dict[str, tuple[str, ...]]:
