@@ -28,6 +28,8 @@ from tare.weigh.request import Request
 from tare.weigh.rounds import Rounds, launch_name
 from tare.weigh.words import between
 
+CLOSURES = ("LBFGS ",)  # optimizers that calculate the loss several times in a step
+
 
 @dataclass(kw_only=True)
 class Found:
@@ -219,7 +221,11 @@ def steps_remarks(reference: str, steps: Steps | None, hook: Ratio | None) -> It
         yield f"Steps are those of {steps.teller}; not counted: {', '.join(steps.others)}."
     elif steps is not None and steps.passes is not None and round(steps.passes / len(steps.ends_ns)) > 1:
         passes = round(steps.passes / len(steps.ends_ns))
-        yield f"A step has about {passes} backward passes: it accumulates their gradients."
+        again = (steps.teller or "").startswith(CLOSURES)
+        why = "the optimizer calculates the loss again" if again else "it accumulates their gradients"
+        yield f"A step has about {passes} backward passes: {why}."
+    if steps is not None and steps.processes > 1:
+        yield f"{steps.processes} processes make steps; those of the process with the most are compared."
     if hook is not None:
         yield f"The hook that detects steps makes a run of {reference} {between(hook)}."
 
