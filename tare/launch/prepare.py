@@ -7,6 +7,7 @@ killed: the guard of tare.core.process does that at once, `end_leftovers` later 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -38,6 +39,7 @@ LONGEST_FOLDER = 70  # a UNIX socket's path holds 108 bytes, and the loader's wo
 OWNER = "owner"  # in a launch's folder: locked while its maker lives; what ends the launch after that
 STOPPED = "stopped"  # in a held launch's folder: what can be stopped of it, as tare.core.guard has it
 END_S = 30.0
+NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,11 +208,20 @@ def check_path(folder: Path) -> None:
 
 @contextlib.contextmanager
 def mount_points(adapter: Environment, planned: Launch) -> Iterator[None]:
-    """The folders that the adapter names, made before the launch; those of it alone are removed after it."""
+    """The folders that the adapter names, made before the launch; those of it alone are removed after it.
+
+    Raises UnavailableError: the image is not ours to write to.
+    """
     try:
         for point in adapter.mount_points(planned):
             if planned.reference and Path(planned.reference).is_dir():  # never a folder where an image should be
-                point.mkdir(parents=True, exist_ok=True)
+                try:
+                    point.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    if error.errno not in NOT_OURS:
+                        raise
+                    reason = f"{point}, where a folder is to be shown, can't be made: {error.strerror}"
+                    raise UnavailableError(reason, "name a copy of the image that you may write to") from error
         yield
     finally:
         for folder in own_mount_points(adapter, planned):

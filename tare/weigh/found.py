@@ -28,6 +28,12 @@ from tare.weigh.request import Request
 from tare.weigh.rounds import Rounds, launch_name
 from tare.weigh.words import between
 
+CLOSURES = ("LBFGS ",)  # optimizers that calculate the loss several times in a step
+IN_THE_WAY = (
+    "Some runs that take turns with others failed, but the job runs by itself. Runs of a round share the job's "
+    "folder: if they write the same files, use --between true, and they follow each other."
+)
+
 
 @dataclass(kw_only=True)
 class Found:
@@ -131,7 +137,12 @@ class Found:
             ),
             left_out=request.left_out,
             sought=request.confirm,
-            remarks=(*self.rounds.remarks, *self._remarks(control), *steps_remarks(first.name, steps, watched)),
+            remarks=(
+                *self.rounds.remarks,
+                *([IN_THE_WAY] if fail_beside_others(self.rounds.sealed().units) else []),
+                *self._remarks(control),
+                *steps_remarks(first.name, steps, watched),
+            ),
         )
 
     def _remarks(self, control: Cost) -> Iterator[str]:
@@ -219,9 +230,25 @@ def steps_remarks(reference: str, steps: Steps | None, hook: Ratio | None) -> It
         yield f"Steps are those of {steps.teller}; not counted: {', '.join(steps.others)}."
     elif steps is not None and steps.passes is not None and round(steps.passes / len(steps.ends_ns)) > 1:
         passes = round(steps.passes / len(steps.ends_ns))
-        yield f"A step has about {passes} backward passes: it accumulates their gradients."
+        again = (steps.teller or "").startswith(CLOSURES)
+        why = "the optimizer calculates the loss again" if again else "it accumulates their gradients"
+        yield f"A step has about {passes} backward passes: {why}."
+    if steps is not None and steps.processes > 1:
+        yield f"{steps.processes} processes make steps; those of the process with the most are compared."
     if hook is not None:
         yield f"The hook that detects steps makes a run of {reference} {between(hook)}."
+
+
+def fail_beside_others(units: Sequence[Unit]) -> bool:
+    """Whether launches fail that take turns with others, of environments in which the job runs by itself."""
+    every = [
+        (name, one.ok, one.slices.is_sliced)
+        for unit in units
+        for name, one in unit.launches.items()
+        if one.slices is not None
+    ]
+    alone = {name for name, ok, is_sliced in every if ok and not is_sliced}
+    return any(name in alone and is_sliced and not ok for name, ok, is_sliced in every)
 
 
 def failure_of(launches: Iterable[LaunchRecord]) -> str | None:

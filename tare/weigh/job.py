@@ -212,6 +212,7 @@ def steps_in(wrote: Path) -> Steps:
         ends_ns=tuple(ends),
         others=tuple(sorted({one for names in tellers.values() for one in names} - {name})[:MOST_TELLERS]),
         passes=next((one.passes for one in notes if str(one.pid) == pid and one.ended and one.passes), None),
+        processes=max(1, len(found)),
         ran=bool(tellers),
         shadowed=next((one.shadowed for one in notes if one.shadowed), None),
         lacking=tuple(dict.fromkeys(text for one in notes for text in one.lacking)),

@@ -20,6 +20,7 @@ PASSED = (
     *("OMP_*", "GOMP_*", "KMP_*", "MKL_*", "OPENBLAS_*", "BLIS_*", "NUMEXPR_*", "ONEDNN_*", "DNNL_*", "NPY_*"),
     *("GLIBC_TUNABLES", "MALLOC_*", "CUDA_*", "CUDNN_*", "CUBLAS_*", "NCCL_*", "NVIDIA_*", "GLOO_*"),
     *("TORCH*", "PYTORCH_*", "ATEN_*", "TF_*", "XLA_*", "JAX_*", "KERAS_*", "HF_*", "TRANSFORMERS_*"),
+    *("NUMBA_*", "LOKY_*", "JOBLIB_*", "RAYON_NUM_THREADS", "ACCELERATE_*", "MPLBACKEND"),
     *("TOKENIZERS_PARALLELISM", "DATASETS_*", "APPTAINER*", "SINGULARITY*", "DOCKER_HOST", "DOCKER_CONFIG"),
 )
 OURS = ("TARE_*", "SNAKEMAKE*", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")

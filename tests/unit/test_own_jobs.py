@@ -28,7 +28,7 @@ from tare.report.evidence import gather
 from tare.report.own_jobs import no_steps
 from tare.report.sections import SECTIONS
 from tare.weigh import studied
-from tare.weigh.variables import without_folder
+from tare.weigh.variables import chosen, without_folder
 
 NAMES = ("host", "host.control", "docker", "apptainer")
 ROUNDS = "rounds.apptainer+docker+host"
@@ -197,6 +197,12 @@ def test_the_python_of_the_workflow_is_not_the_jobs():
     variables = {"PATH": "/tare/bin:/usr/bin", "VIRTUAL_ENV": "/tare", "LANG": "C"}
     assert without_folder(variables, Path("/tare/bin")) == {"PATH": "/usr/bin", "LANG": "C"}
     assert without_folder({"PATH": "/usr/bin"}, Path("/tare/bin")) == {"PATH": "/usr/bin"}
+
+
+def test_numbers_of_threads_and_processes_go_on_to_the_job():
+    """Of Joblib's processes, Numba, and the tokenizers of transformers."""
+    own = {"LOKY_MAX_CPU_COUNT": "1", "NUMBA_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    assert chosen({**own, "EDITOR": "vi"}) == (own, ("EDITOR",))
 
 
 STEPPING = """

@@ -1,9 +1,11 @@
 """Where launches meet and what is made for them: values by hand, without a launch."""
 
 import contextlib
+import errno
 import json
 import socket
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -168,6 +170,22 @@ def test_a_group_meets_on_a_switch_or_an_overlay_with_the_rate_of_its_study(netw
 def test_a_group_without_a_rate_has_none_and_one_on_the_hosts_network_no_wires():
     assert distributed.network_of(GROUP.replace(rate_mbit_per_s=None)) == Wires(rate_bit_per_s=None, delay_ms=0.5)
     assert distributed.network_of(GROUP.replace(network="host")) == "host"
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.EROFS, UnavailableError), (errno.ENOSPC, OSError)])
+def test_an_image_that_is_not_ours_to_write_to_is_unavailable(tmp_path, monkeypatch, number, kind):
+    """As one that others made, or that a network file system shows; a full disk says itself what it is."""
+    adapter = SimpleNamespace(mount_points=lambda planned: [tmp_path / "data"])
+
+    def mkdir(*_, **__):
+        raise OSError(number, "refused")
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with (
+        pytest.raises(kind, match="refused"),
+        prepare.mount_points(adapter, replace(LAUNCH, reference=str(tmp_path))),
+    ):
+        pass
 
 
 def test_mount_points_of_a_launch_alone_go_after_it_the_deepest_first(tmp_path):

@@ -151,6 +151,17 @@ def test_a_job_that_changes_its_input_is_told_in_the_answer(said, tmp_path, monk
     assert status == 0 and "changes files" not in text
 
 
+def test_runs_that_are_in_each_others_way_are_told_what_helps(said, tmp_path, monkeypatch):
+    """As jobs that make a folder of a fixed name, write a model there and read it again."""
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    (tmp_path / "job.py").write_text(OWN_FOLDER)
+    words = ("--env", "host", "--minutes", "0.01", "--steps", "none")
+    status, text = said(*words, command=[sys.executable, "job.py"])
+    assert status == 0 and "use --between true" in " ".join(text.split())
+    status, text = said(*words, "--between", "true", command=[sys.executable, "job.py"])
+    assert status == 0 and "use --between true" not in " ".join(text.split())
+
+
 @pytest.mark.parametrize(
     ("env", "says"),
     [
@@ -164,6 +175,14 @@ def test_options_that_a_runtime_refuses(said, env, says):
 
 
 BINARY = r"printf '\000\377\033[2Jno \001data\r\n' >&2; exit 4"
+OWN_FOLDER = """
+import os, shutil, time
+def work(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+os.mkdir("out"); work(0.3); open("out/best", "w").close(); work(0.3); open("out/best").close(); shutil.rmtree("out")
+"""
 FORKS = """
 import os, time
 if os.fork() == 0:

@@ -97,6 +97,14 @@ def test_steps_that_can_not_be_compared_have_a_reason(own, reference, why):
             ["Steps are those of Adam 1; not counted: Adam 2."],
         ),
         (
+            Steps(teller="LBFGS 1", ends_ns=(1, 2), passes=40, processes=2),
+            None,
+            [
+                "A step has about 20 backward passes: the optimizer calculates the loss again.",
+                "2 processes make steps; those of the process with the most are compared.",
+            ],
+        ),
+        (
             Steps(teller="SGD 1", ends_ns=(1, 2, 3), passes=12),
             Ratio(ratio=1.001, low=0.999, high=1.003, rounds=6),
             [

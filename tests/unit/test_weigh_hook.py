@@ -233,6 +233,26 @@ def test_forked_workers_count_for_themselves(tmp_path):
     assert ended.stderr == ""
     counts = sorted(len(steps_in(path)) for path in (tmp_path / "hook").glob("steps.*"))
     assert counts == [1, 2]
+    found = job_steps(tmp_path / "hook")
+    assert (len(found.ends_ns), found.processes) == (2, 2)
+
+
+def test_a_stream_that_is_watched_can_be_the_target_of_a_block(tmp_path):
+    job = "import sys\nwith sys.stdout as out:\n    print('step 1', file=out)\nassert out.closed\n"
+    ended, wrote = run(tmp_path, job, TARE_HOOK_PATTERN=r"step (\d+)")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "step 1\n", "")
+    assert len(steps_in(wrote["steps"])) == 1
+
+
+def test_a_look_for_a_module_before_it_is_loaded_loses_no_step(tmp_path):
+    """As transformers looks for each framework with `importlib.util.find_spec`."""
+    package(tmp_path, "xgboost.core", "class Booster:\n    def update(self, batch):\n        return batch\n")
+    job = (
+        "from importlib.util import find_spec\nassert find_spec('xgboost.core') and find_spec('xgboost.core')\n"
+        "from xgboost.core import Booster\nassert [Booster().update(k) for k in range(3)] == [0, 1, 2]\n"
+    )
+    ended, wrote = run(tmp_path, job)
+    assert ended.stderr == "" and len(steps_in(wrote["steps"])) == 3
 
 
 def test_lines_of_the_output_end_steps(tmp_path):

@@ -578,6 +578,7 @@ class Steps(Record):
     ends_ns: tuple[int, ...] = ()  # CLOCK_MONOTONIC, or own time of a launch that ran in slices
     others: tuple[str, ...] = ()  # what told other steps, which are not counted
     passes: int | None = None  # backward passes of PyTorch in the process of these steps; None where none is known
+    processes: int = 1  # of the job that made steps; those of one of them are here
     ran: bool = True  # the hook ran in a process of the job
     shadowed: str | None = None  # a `sitecustomize` that the hook hid, and ran
     lacking: tuple[str, ...] = ()  # why a framework could not tell steps

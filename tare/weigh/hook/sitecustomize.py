@@ -112,7 +112,7 @@ class After(object):
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         """The spec that another finder has, whose loader calls ours after its own work."""
-        then = self.wanted.pop(name, None)
+        then = self.wanted.get(name)
         if then is None:
             return None
         for finder in sys.meta_path:
@@ -127,7 +127,8 @@ class After(object):
 
             def exec_module(module: "ModuleType") -> None:
                 load(module)
-                quietly(then, module)
+                if self.wanted.pop(name, None) is not None:  # not before: a look for a module does not load it
+                    quietly(then, module)
 
             quietly(setattr, spec.loader, "exec_module", exec_module)
         return spec
@@ -216,6 +217,19 @@ class Watched(object):
         for line in ended:
             if self._pattern.search(line):
                 STEPS.note("a line of the job's output")
+
+    def __enter__(self) -> "Watched":
+        """For `with sys.stdout`; Python does not look for this in `__getattr__`."""
+        self._stream.__enter__()
+        return self
+
+    def __exit__(self, *raised: "Any") -> None:
+        """Close the stream."""
+        self._stream.__exit__(*raised)
+
+    def __iter__(self) -> "Any":
+        """As of the stream, which refuses it if it is for writing."""
+        return iter(self._stream)
 
     def __getattr__(self, name: str) -> "Any":
         """Whatever else the stream has."""
