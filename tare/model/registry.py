@@ -17,6 +17,7 @@ from typing import Any
 
 from tare.core.errors import UserError
 from tare.core.files import project_root
+from tare.model import former
 from tare.model.environment import Environment
 from tare.model.schema import Record, parse
 from tare.model.words import nearest
@@ -105,6 +106,8 @@ def environment(name: str) -> Environment:
     """
     known = environments()
     if name not in known:
+        if gone := former.environment(name):
+            raise UserError(f"environment {gone}")
         raise UserError(f"no environment {name!r} in envs/: {nearest(name, known)}")
     if wrong := wrong_adapter(known[name]):
         raise UserError(f"envs/{environment_module(name)}.py: {wrong}: {ENVIRONMENT_PAGE} says what it needs")

@@ -1,6 +1,7 @@
 """What earlier states of the project had: each is refused in one line that says what is wrong and what to do."""
 
 import json
+from pathlib import Path
 
 import pytest
 from asked import PLANNED
@@ -8,7 +9,7 @@ from asked import PLANNED
 from tare.cli.main import main
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import MOVE_AWAY, write_json
-from tare.model import registry
+from tare.model import former, registry
 from tare.model.journals import sealed
 from tare.model.records.campaigns import Plan
 from tare.model.schema import VERSION
@@ -26,30 +27,68 @@ def refused(change):
     return said
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"turns": {}}, "config: unknown key 'turns': "),
-        ({"distributed": {"hosts": []}}, "config: distributed: unknown key 'hosts': "),
-        ({"arms": {"turns": []}}, "config: arms: unknown key 'turns': "),
-        ({"distributed": {"network": "swarm"}}, "config: distributed: network: 'swarm' is not allowed: "),
-        ({"stack_kinds": ["rounds", "turns"]}, "config: stack_kinds: 1: 'turns' is not allowed: "),
-        ({"environments": ["host", "gvisor"]}, "config: environments: no environment gvisor in envs/: "),
-        ({"arms": {"rounds": ["root=disk"]}}, "config: arms: rounds: arm 'root=disk' is no factor=level: "),
-    ],
-)
-def test_a_key_and_a_word_of_a_study_are_refused_with_those_that_are_known(change, says, capsys):
+def nested(keys, value):
+    for key in reversed(keys):
+        value = {key: value}
+    return value
+
+
+@pytest.mark.parametrize("value", [{"workloads": []}, [], None])
+@pytest.mark.parametrize("keys", former.KEYS, ids=": ".join)
+def test_a_key_is_refused_with_what_replaces_it(keys, value, capsys):
+    change = nested(keys, value)
     said = refused(change)
-    assert said.startswith(says) and "(known: " in said
+    assert said.startswith(f"config: {': '.join(keys)}: ") and former.KEYS[keys] in said
     assert main(["plan", "--study", json.dumps(change)]) == 2
-    assert capsys.readouterr().err.startswith("tare: the inline study")
+    assert capsys.readouterr().err == f"tare: {said.replace('config', 'the inline study', 1)}\n"
 
 
-def test_an_environment_and_a_level_are_refused_with_those_that_are_known():
-    with pytest.raises(UserError, match=r"no environment 'nspawn' in envs/: .*known: .*podman"):
-        registry.environment("nspawn")
-    with pytest.raises(UserError, match=r"network has no level 'own': .*known: .*switch"):
-        arms.parse("network=own")
+def test_a_kind_of_campaigns_is_refused():
+    assert refused({"stack_kinds": ["rounds", "turns"]}).startswith("config: stack_kinds: turns ")
+
+
+@pytest.mark.parametrize("text", former.LEVELS)
+def test_a_level_is_refused_with_what_to_do(text):
+    with pytest.raises(UserError) as caught:
+        arms.parse(text)
+    assert str(caught.value).startswith(f"arm {text}: ") and former.LEVELS[text] in str(caught.value)
+    instead = former.LEVELS[text].removeprefix("take ").partition(",")[0]
+    assert former.LEVELS[text].startswith("drop it;") or arms.parse(instead)
+    factor, _, level = text.partition("=")
+    if factor == "network":
+        said = refused({"distributed": {"network": level}})
+        assert said.startswith(f"config: distributed: {text}: ") and former.LEVELS[text] in said
+
+
+def test_no_level_and_no_environment_of_this_version_is_among_them():
+    known = {**arms.COMMON, **arms.INSIDE, **arms.BESIDE, **arms.GROUPED}
+    now = {f"{factor}={level}" for factor, levels in known.items() for level in levels}
+    now |= {
+        f"{factor}={level}"
+        for adapter in registry.environments().values()
+        for factor, levels in adapter.factors.items()
+        for level in levels
+    }
+    assert not now & former.LEVELS.keys()
+    assert not former.ENVIRONMENTS.keys() & set(registry.environment_names())
+
+
+@pytest.mark.parametrize("name", former.ENVIRONMENTS)
+def test_an_environment_is_refused_with_what_to_take_instead(name):
+    says, instead = former.environment(name), former.ENVIRONMENTS[name]
+    for keys in former.ENVIRONMENT_LISTS:
+        assert refused(nested(keys, ["host", name])) == f"config: {': '.join(keys)}: {says}"
+    with pytest.raises(UserError) as caught:
+        registry.environment(name)
+    assert str(caught.value) == f"environment {says}"
+    assert instead in says and instead in registry.environment_names()
+    assert f"| `{name}` |" in Path("docs/walls.md").read_text()
+
+
+def test_an_environment_of_ones_own_may_have_such_a_name():
+    name = next(iter(former.ENVIRONMENTS))
+    former.refuse_study({"environments": ["host", name]}, ["host", name])
+    assert former.environment("docker") is None
 
 
 @pytest.mark.parametrize(

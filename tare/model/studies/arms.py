@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.core.errors import UserError
+from tare.model import former
 from tare.model.conditions import Conditions, Group, StudyConditions
 from tare.model.levels import SAME, STACK, Levels
 from tare.model.registry import HOST, SHARED, SINGLE, environment, environments
@@ -136,6 +137,8 @@ def parse(text: str) -> Arm:
         for adapter in environments().values():
             for name, levels in adapter.factors.items():
                 known.setdefault(name, set()).update(levels)
+    if not (sign and level in known.get(factor, ())) and (gone := former.level(text)):
+        raise UserError(f"arm {text}: {gone}")
     if not sign or factor not in known:
         raise UserError(f"arm {text!r} is no factor=level: {nearest(factor, known)}")
     if level not in known[factor]:

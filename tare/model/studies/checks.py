@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tare.core.errors import UserError
+from tare.model import former
 from tare.model.conditions import SLURM
 from tare.model.registry import (
     DISTRIBUTED,
@@ -36,6 +37,7 @@ def check(config: Mapping[str, Any]) -> Study:
     """The study, if it is right. Raises UserError: the first thing that is wrong, with where it is and the nearest
     valid name.
     """
+    former.refuse_study(config, environment_names())
     _refuse_choices(config)
     study = parse(Study, _with_own_apart(without_dropped(config)), "config", UserError)
     _refuse_unknown("environments", "environment {} in envs/", study.environments, environment_names())
