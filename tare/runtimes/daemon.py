@@ -40,7 +40,6 @@ from tare.core.progress import say
 
 DEFAULT_SOCKET = Path("/var/run/docker.sock")
 START_S = 60.0
-PEER = struct.Struct("3i")  # of a socket's other end: process, user, group
 PING_S = 2.0
 PEER = struct.Struct("3i")  # what a socket says of its other end: process, user, group
 LINGER_S = 20.0
