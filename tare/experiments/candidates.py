@@ -64,6 +64,7 @@ def measure_candidates(
             raise UnavailableError(f"the reference, {reference}, can't be measured: {reasons[reference]}")
         names = {HOST: reference, CONTROL: CONTROL, **{name: name for name in orders if name != reference}}
         found, done, void = list[dict[str, Times]](), list[Unit](), 0
+        blamed: set[str] = set()
         generator = random.Random(f"{study.seed}/{draws}")
         while len(found) < FEWEST or time.monotonic() + done[-1].cost_s < ends:
             if len(wanted) > 1 and set(names) == {HOST, CONTROL}:
@@ -76,6 +77,9 @@ def measure_candidates(
             unit = sliced_round(asked, done, generator)
             done.append(unit)
             for role, reason in unit.failures.items():
+                if reason == unit.voided and role not in blamed:  # of the round that it made void: it may do better
+                    blamed.add(role)
+                    continue
                 if role in (HOST, CONTROL):
                     raise UnavailableError(f"a launch of the reference, {reference}, failed: {reason}")
                 reasons[names.pop(role)] = reason or "it failed"

@@ -122,7 +122,8 @@ def rounds(monkeypatch):
         asked.append(dict(orders))
         voided, failing = plan.pop(0) if plan else (None, ())
         launches = {name: trained(generator) for name in orders}
-        launches |= {name: trained(generator, status="failed", inside=None, reason="no memory") for name in failing}
+        reason = voided or "no memory"
+        launches |= {name: trained(generator, status="failed", inside=None, reason=reason) for name in failing}
         return Unit(
             unit=len(done), discarded=not done, voided=voided or ("one failed" if failing else None), cost_s=1.0,
             order=tuple(orders), launches=launches, slicing={"rehearsal": voided == "rehearsal"},
@@ -155,6 +156,20 @@ def test_rounds_have_the_reference_twice_and_go_on_without_a_candidate_that_fail
     assert reasons == {"gone": "no daemon", "second": "no memory"}
     assert len(found) == candidates.FEWEST and all(set(one) == {"first", CONTROL, "third"} for one in found)
     assert len({one["host"].pad_bytes for one in asked}) > 1
+
+
+@pytest.mark.parametrize("failing", ["host", "second"])
+def test_a_launch_that_makes_one_round_void_gets_another(rounds, failing):
+    _, plan = rounds
+    plan += [(None, ()), ("it used 2 ms while it was stopped", (failing,))]
+    found, reasons = candidates.measure_candidates("config/smoke.yaml", None, wanted_jobs("first", "second"), 0.0)
+    assert reasons == {} and len(found) == candidates.FEWEST and all("second" in one for one in found)
+    plan += [(None, ()), *[("it used 2 ms while it was stopped", ("second",))] * 2]
+    found, reasons = candidates.measure_candidates(
+        "config/smoke.yaml", None, wanted_jobs("first", "second", "third"), 0.0
+    )
+    assert reasons == {"second": "it used 2 ms while it was stopped"}
+    assert all(set(one) == {"first", CONTROL, "third"} for one in found)
 
 
 def test_rounds_end_when_nothing_is_left_to_be_compared(rounds):
