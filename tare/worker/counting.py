@@ -111,6 +111,8 @@ def count_shapes(
     module = torch.nn.Module
     moves = module.to  # which such parameters do not survive, and which has nothing to move
     module.to = lambda self, *places, **named: self
+    drawn = torch.nn.init.trunc_normal_  # draws until all values are within bounds, and here are no values
+    torch.nn.init.trunc_normal_ = lambda tensor, *bounds, **named: tensor
     try:
         with FakeTensorMode():
             training, tensors = build(), [torch.zeros(*shape, dtype=dtype) for shape, dtype in batch]
@@ -121,6 +123,7 @@ def count_shapes(
         return {"operators": None, "families": None, "reason": reason}
     finally:
         module.to = moves
+        torch.nn.init.trunc_normal_ = drawn
 
 
 def further_formulas(torch: Any) -> Dict[Any, Callable[..., int]]:

@@ -44,6 +44,23 @@ def test_shapes_alone_give_what_a_real_step_counts():
         assert torch.nn.Module.to is moves
 
 
+def test_weights_that_are_drawn_until_they_are_within_bounds_are_not_drawn_to_count_a_step():
+    torch = pytest.importorskip("torch")
+    drawn = torch.nn.init.trunc_normal_
+
+    class Training:
+        def __init__(self):
+            self.layer = torch.nn.Linear(2, 5)
+            torch.nn.init.trunc_normal_(self.layer.weight)
+
+        def step(self, batch):
+            self.layer(batch[0]).sum().backward()
+
+    found = counting.count_shapes(torch, Training, [((3, 2), torch.float32)])
+    assert found["reason"] is None and found["families"][PRODUCT]["flops"] == 2 * 2 * 3 * 2 * 5
+    assert torch.nn.init.trunc_normal_ is drawn
+
+
 def test_a_step_that_depends_on_values_is_told_as_such():
     torch = pytest.importorskip("torch")
 
