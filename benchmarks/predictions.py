@@ -161,7 +161,8 @@ def _measured(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         return
     inside = [one["predicted"]["low"] <= one["measured_s"] <= one["predicted"]["high"] for one in _told(rows)]
     yield "Candidates of `tare optimise --measure` in sliced rounds: start, imports and steps of the whole job."
-    yield f"{sum(inside)} of {len(inside)} measured times are inside the predicted 90% interval."
+    counted = f"{sum(inside)} of {len(inside)} measured times are inside the predicted 90% interval."
+    yield counted if inside else "None has a predicted interval: there were fewer than eleven networks to train on."
     yield ""
     header = ("workload", "candidate", "in the training", "predicted", "measured", "error", "rounds")
     yield from markdown(
