@@ -108,7 +108,7 @@ def page(found: Mapping[str, Any] | None) -> Iterator[str]:
     yield from _prose(
         "How much longer the steps of a choice take than in the fastest measured place of the same job. A place "
         "is an environment with a number of threads. Next to it is the mean regret of always taking the host with "
-        "all threads (default), of what was best for the other networks (best so far), and of a random place."
+        "all threads (default), the best place of the other networks (best so far), or a random place."
     )
     yield ""
     regrets = [[one.left_out, one.model, *_regrets(one)] for one in scores]
