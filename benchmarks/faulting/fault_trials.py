@@ -174,6 +174,11 @@ def same_content(first: Any, second: Any, where: str = "") -> list[str]:
     return [] if first == second else [f"{where}: {json.dumps(first)[:80]} is now {json.dumps(second)[:80]}"]
 
 
+def last_line(said: str) -> str:
+    """The last line of what a run said."""
+    return (said.strip().splitlines() or ["it said nothing"])[-1]
+
+
 def _is_of_its_run(key: str) -> bool:
     return key.endswith(("_s", "_ns", "_at")) or key in OF_ITS_RUN
 
@@ -263,7 +268,7 @@ class Trial:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 run.process.wait(wait_s)
         if run.process.poll() is not None:
-            raise UnavailableError(f"{ENDED}: {run.said[-300:]}")
+            raise UnavailableError(f"{ENDED}: {last_line(run.said)}")
         self.disturbed.append(
             f"{wait_s:.1f} s after `{stage.command}` began" if begun else f"`{stage.command}` had not begun"
         )
@@ -278,7 +283,7 @@ class Trial:
         role, chosen = injecting.victims(run.processes(), part, self.chance)
         self.may_fail = role in RECORDED
         if not (done := injecting.kill(chosen, number)):
-            raise UnavailableError(f"{ENDED}: {run.said[-300:]}")
+            raise UnavailableError(f"{ENDED}: {last_line(run.said)}")
         self.disturbed.append(
             f"{number.name} to {done}, {role}: {'; '.join(one.text[:120] for one in chosen[:12])}"
         )
