@@ -21,8 +21,8 @@ PYTHON = $(eval PYTHON := $(shell sh tare/runtimes/find_python.sh 2>/dev/null))$
 NEED_PYTHON = test -n "$(PYTHON)" || { sh tare/runtimes/find_python.sh > /dev/null; exit 3; }
 # Where the home can't be written, Snakemake keeps what it keeps beside what we do.
 CACHES = test -z "$${TARE_CACHE:-}" || test -w "$${XDG_CACHE_HOME:-$$HOME}" || export XDG_CACHE_HOME="$$TARE_CACHE/others"
-REPORT_PATH = import pathlib, sys; from tare.model.studies import layout, study; \
-	print(pathlib.Path(layout.results_folder(study.load_checked(sys.argv[1]).study), "report", "index.html").resolve())
+REPORT_PATH = import pathlib, sys; from tare.model.studies import layout, loading; \
+	print(pathlib.Path(layout.results_folder(loading.load_checked(sys.argv[1]).study), "report", "index.html").resolve())
 
 # A name that is mistyped on make's command line would change nothing, without a word.
 KNOWN = STUDY CONFIG SCENARIOS MINUTES RUNTIMES CORES PYTHON WORKERS PYTEST_ARGS UPGRADE REFERENCE_PYTHON BUDGET_S NAME MORE ALL
