@@ -103,6 +103,11 @@ def test_the_stack_of_a_launch_follows_from_its_levels():
 # The study.
 
 
+def with_other_stacks(study):
+    """Workloads that are measured in other stacks as well."""
+    return tuple(name for name in study.workloads if campaigns.stacks_of(study, name))
+
+
 def test_every_other_stack_is_a_campaign_of_rounds(config):
     chosen = ("stack_environments", "stack_workloads")
     everywhere = {key: value for key, value in config.items() if key not in chosen}
@@ -119,13 +124,13 @@ def test_every_other_stack_is_a_campaign_of_rounds(config):
 
 def test_only_the_chosen_workloads_are_measured_in_another_stack(config):
     whole = checks.check(config | {"stacks": [OTHER], "stack_workloads": ["sentiment_rnn"]})
-    assert campaigns.workloads_of_stacks(whole) == ("sentiment_rnn",)
+    assert with_other_stacks(whole) == ("sentiment_rnn",)
     found = [
         (campaign.workload, campaign.name) for campaign in campaigns.campaigns(whole) if campaign.stack == OTHER
     ]
     assert found == [("sentiment_rnn", f"rounds.host.stack-{OTHER}")]
-    assert campaigns.workloads_of_stacks(whole.replace(stack_workloads=None)) == tuple(whole.workloads)
-    assert campaigns.workloads_of_stacks(whole.replace(stacks=())) == ()
+    assert with_other_stacks(whole.replace(stack_workloads=None)) == tuple(whole.workloads)
+    assert with_other_stacks(whole.replace(stacks=())) == ()
 
 
 def test_a_workload_may_be_measured_in_some_of_the_other_stacks(config):
@@ -134,7 +139,7 @@ def test_a_workload_may_be_measured_in_some_of_the_other_stacks(config):
     found = [(one.workload, one.arm) for one in campaigns.campaigns(whole) if (one.arm or "").startswith("stack=")]
     both = [("sentiment_rnn", f"stack={OTHER}"), ("sentiment_rnn", f"stack={OTHER}+xla")]
     assert found == [("mnist_cnn", f"stack={OTHER}"), *both]
-    assert campaigns.workloads_of_stacks(whole.replace(workload_stacks={"mnist_cnn": ()})) == ("sentiment_rnn",)
+    assert with_other_stacks(whole.replace(workload_stacks={"mnist_cnn": ()})) == ("sentiment_rnn",)
 
 
 def test_units_of_another_stack_are_its_own(config):

@@ -62,11 +62,6 @@ def _chosen(name: str, names: tuple[str, ...] | None) -> bool:
     return names is None or name in names
 
 
-def workloads_of_stacks(study: Study) -> tuple[str, ...]:
-    """Workloads that are measured in other stacks as well."""
-    return tuple(name for name in study.workloads if stacks_of(study, name))
-
-
 def stacks_of(study: Study, workload: str) -> tuple[str, ...]:
     """The other stacks in which a workload is measured, in the study's order."""
     if not _chosen(workload, study.stack_workloads):
