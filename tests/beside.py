@@ -5,7 +5,8 @@ says how it ended. Several processes of tests look at the same studies: the firs
 last is gone. Who is there is told by locks of the kernel: each of the tests shares FOLDER/users, and a process that
 runs studies holds FOLDER/<its first>.alive. They need no quiet, so each process has its own lock for measuring:
 none waits for another, nor for what is measured on this machine otherwise.
-Studies of which nothing in the core is seen end with the time of a limited run too (limit.py).
+In a run of limited time (limit.py), studies of which nothing in the core is seen start when the first test asks for
+them, and end with the time.
 """
 
 from __future__ import annotations
@@ -126,12 +127,27 @@ class Beside:
         self.folder = folder
         self.users = (folder / "users").open("a")
         fcntl.flock(self.users, fcntl.LOCK_SH)
-        self.lines = [names for line in LINES if (names := [name for name in line if name in wanted])]
+        self.lines = self._split([names for line in LINES if (names := [name for name in line if name in wanted])])
         for names in self.lines:
-            with contextlib.suppress(FileExistsError):
+            if not limit.given() or names[0] in core.STUDIES:
                 self._start(names)
 
+    @staticmethod
+    def _split(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+        """Where time is limited, those of the core apart from the others."""
+        if not limit.given():
+            return [list(names) for names in lines]
+        parts = [
+            [name for name in names if (name in core.STUDIES) == ours] for names in lines for ours in (True, False)
+        ]
+        return [names for names in parts if names]
+
     def _start(self, names: Sequence[str]) -> None:
+        """Unless another process has."""
+        with contextlib.suppress(FileExistsError):
+            self._launch(names)
+
+    def _launch(self, names: Sequence[str]) -> None:
         first = self.folder / names[0]
         partly = self.folder / f"{names[0]}.alive.part"
         with first.with_suffix(".log").open("xb") as log, partly.open("w") as alive:
@@ -151,7 +167,9 @@ class Beside:
     def wait(self, name: str) -> Path:
         """The copy of the checkout in which a study has been run; fails with what it printed if it failed."""
         ended = self.folder / f"{name}.json"
-        first = next(names[0] for names in self.lines if name in names)
+        line = next(names for names in self.lines if name in names)
+        self._start(line)
+        first = line[0]
         while not ended.exists():
             if name not in core.STUDIES:
                 limit.skip_when_over()
@@ -174,7 +192,8 @@ class Beside:
         finally:
             self.users.close()
         until = time.monotonic() + END_S
-        while any(self._lives(names[0]) for names in self.lines):
+        started = [names[0] for names in self.lines if (self.folder / f"{names[0]}.alive").exists()]
+        while any(map(self._lives, started)):
             assert time.monotonic() < until, f"what runs studies in {self.folder} does not end"
             time.sleep(0.1)
 

@@ -1,10 +1,12 @@
 """For all tests: their order and parts, which of them are of the core, the studies beside them, and quiet.
 
 `make test` runs them in three processes (pytest-xdist), by parts: a part is what one process runs in one go.
-With MINUTES, what is beyond the core is begun in so long, or skipped with the reason; the core always runs.
+With MINUTES, the core comes first, and of it the unit tests. What is not begun in so long is skipped.
 """
 
 import fcntl
+import functools
+import json
 import os
 import sys
 
@@ -19,7 +21,8 @@ sys.modules.setdefault("rfc3987_syntax", None)  # two seconds of grammars, see n
 
 # Long parts come first, so that little is left for one process when the other is done; what looks at the studies
 # comes when they are finished, before the many short parts, and what needs quiet last: it waits for them, and the
-# other process waits for it. Where time is limited, files of which nothing is in the core come later.
+# other process waits for it.
+LATER = "later.json"
 QUIET = tuple(
     f"conformance/test_{name}.py"
     for name in ("lost_image", "starts", "ceilings", "planted", "caller_limits", "slicing_truths")
@@ -39,14 +42,13 @@ def place(path: str) -> int:
     return max(fits)[1] if fits else len(ORDER)
 
 
-def places(items, folder):
-    """By test file its place: quiet ones last; before them, where time is limited, what is beyond the core."""
-    ours = {os.path.relpath(item.path, folder) for item in items if not beyond(item)}
-    found = {}
-    for path in {os.path.relpath(item.path, folder) for item in items}:
-        late = 2 if path in QUIET else 1 if limit.given() and path not in ours else 0
-        found[path] = (late, place(path))
-    return found
+def order(item):
+    """Where time is limited: unit tests, the rest of the core, what is beyond it. What needs quiet comes last."""
+    path = os.path.relpath(item.path, item.config.rootpath / "tests")
+    quiet, number = path in QUIET, place(path)
+    if not limit.given():
+        return quiet, number
+    return beyond(item), quiet, not path.startswith("unit/"), number
 
 
 def beyond(item):
@@ -54,10 +56,14 @@ def beyond(item):
     return core.is_beyond(item.nodeid, item.fixturenames)
 
 
-def part(nodeid: str) -> str:
-    """The part that a test belongs to: its file, or the first of those that run one after the other."""
+def part(nodeid: str, later=()) -> str:
+    """The part that a test belongs to: its file, or the first of those that run one after the other.
+
+    Args:
+        later: ids of tests that are parts apart from others of their files.
+    """
     path = nodeid.partition("::")[0].removeprefix("tests/")
-    return QUIET[0] if path in QUIET else path
+    return (QUIET[0] if path in QUIET else path) + (", beyond the core" if nodeid in later else "")
 
 
 def pytest_configure(config):
@@ -86,7 +92,13 @@ def pytest_xdist_make_scheduler(config, log):
 
     class Parts(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return part(nodeid)
+            return part(nodeid, later())
+
+    @functools.cache
+    def later():
+        """The workers have collected the tests when the first of them is asked for."""
+        kept = run_folder(config) / LATER
+        return frozenset(json.loads(kept.read_text())) if kept.exists() else frozenset()
 
     config.option.loadscopereorder = False
     return Parts(config, log)
@@ -100,21 +112,30 @@ def pytest_report_header(config):
 
 def pytest_collection_modifyitems(config, items):
     """In their order; of a run of the core, those that are of it."""
-    folder = config.rootpath / "tests"
-    order = places(items, folder)
-    items.sort(key=lambda item: order[os.path.relpath(item.path, folder)])
+    items.sort(key=order)
     left_out = [item for item in items if beyond(item)]
     if left_out and takes_core(config):
         config.hook.pytest_deselected(items=left_out)
         chosen = set(items) - set(left_out)
         items[:] = [item for item in items if item in chosen]
+    elif limit.given() and hasattr(config, "workerinput"):
+        partly = run_folder(config) / f"{LATER}.{os.getpid()}"
+        partly.write_text(json.dumps([item.nodeid for item in left_out]))
+        partly.rename(run_folder(config) / LATER)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """How much of the core was not begun in time."""
+    skipped = terminalreporter.getreports("skipped")
+    late = [one.nodeid for one in skipped if f"{limit.NOT_BEGUN}, of the core" in str(one.longrepr)]
+    if late:
+        terminalreporter.write_line(f"NOT RUN, as the time was over: {len(late)} tests of the core")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """What is beyond the core, when the time is over."""
-    if beyond(item):
-        limit.skip_when_over()
+    """No test begins when the time is over."""
+    limit.skip_when_over(of_core=not beyond(item))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -148,6 +169,7 @@ def studies(request):
     folder.mkdir(exist_ok=True)
     os.environ["TARE_TEST_RUN"] = str(folder.parent)
     running = beside.Beside(folder, wanted)
+    limit.end_with_last()
     yield running
     running.end()
 

@@ -1,15 +1,20 @@
-"""How long a run of the tests may begin what is beyond the core: `make test ALL=1 MINUTES=60`.
+"""How long a run of the tests may begin tests: `make test ALL=1 MINUTES=60`.
 
-On a slow machine all of the tests take too long. What is not begun in time is skipped, and says why.
+On a slow machine all of the tests take too long. What is not begun in time is skipped and says why; the end of the
+run counts what was skipped of the core. No test lasts longer than LAST_S after the time is over.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import sys
 import time
 
 import pytest
 
+LAST_S = 600.0
+NOT_BEGUN = "not begun in time"
 VARIABLE = "TARE_TEST_MINUTES"
 UNTIL = "TARE_TEST_UNTIL"  # seconds since the epoch, the same for all processes of a run
 
@@ -35,7 +40,7 @@ def given() -> bool:
 
 def told() -> str:
     """For the first lines of a run."""
-    return f", what is beyond the core begun within {os.environ.get(VARIABLE)} min" if given() else ""
+    return f", begun within {os.environ.get(VARIABLE)} min" if given() else ""
 
 
 def left_s() -> float:
@@ -43,7 +48,14 @@ def left_s() -> float:
     return float(os.environ[UNTIL]) - time.time() if given() else float("inf")
 
 
-def skip_when_over() -> None:
+def skip_when_over(*, of_core: bool = False) -> None:
     """Skip the test that asks for this when the time is over."""
     if left_s() <= 0:
-        pytest.skip(f"not begun: {os.environ.get(VARIABLE)} minutes of these tests are over (make test MINUTES)")
+        which = f"{NOT_BEGUN}, of the core" if of_core else NOT_BEGUN
+        pytest.skip(f"{which}: {os.environ.get(VARIABLE)} minutes of these tests are over (make test MINUTES)")
+
+
+def end_with_last() -> None:
+    """End this process where a test hangs beyond the time: pytest-xdist then names it as failed."""
+    if given():
+        faulthandler.dump_traceback_later(max(1.0, left_s() + LAST_S), exit=True, file=sys.__stderr__)

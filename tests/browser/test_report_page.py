@@ -416,7 +416,7 @@ def test_no_labels_of_a_figure_touch(read, width):
 @pytest.mark.parametrize("turn", [0, 38, 90])
 def test_labels_that_touch_would_be_found(open_page, turn):
     """Two of one text, the second turned around the same place, and moved away to its right."""
-    page = open_page("why.html")
+    page = open_page("step.html")
     before = page.evaluate(TOUCHING)
     put = """([turn, by]) => {
       const first = document.querySelector('figure svg text'), own = first.cloneNode(true);
@@ -515,10 +515,8 @@ def test_below_a_prefix_of_a_server_everything_is_found(browser, report):
             assert all(page.request.head(link).ok for link in set(link.partition("#")[0] for link in links)), file
         page.locator("nav input[name=q]").fill("ledger tries")
         page.keyboard.press("Enter")
-        page.wait_for_selector("#found a")
-        page.locator("#found a").first.click()
-        page.wait_for_load_state()
-        assert page.url.startswith(f"{address}report/") and lost == []
+        page.wait_for_url(f"{address}report/print.html?q=*")
+        assert page.locator("main > section:not([hidden])").count() > 0 and lost == []
         page.context.close()
 
 
