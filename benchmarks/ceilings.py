@@ -1,4 +1,4 @@
-"""The measured ceilings beside likwid-bench's, an independent program: writes docs/ceilings.md.
+"""The measured ceilings compared with likwid-bench's, an independent program: writes docs/ceilings.md.
 
     .venv/bin/python benchmarks/ceilings.py [--repetitions 8]
 
@@ -110,7 +110,7 @@ def introduction(facts: dict, repetitions: int) -> Iterator[str]:
 
 
 def write_allocate(ordinary: dict[str, likwid.Comparison], repetitions: int) -> Iterator[str]:
-    """Kernels that do not read the lines that they write, beside our rates corrected for that read."""
+    """Kernels that do not read the lines that they write, next to our rates corrected for that read."""
     yield from ["", "## The read of written lines", ""]
     yield (
         "A kernel with non-temporal stores does not read what it writes. Where memory is the limit, its rate "
@@ -131,7 +131,7 @@ def write_allocate(ordinary: dict[str, likwid.Comparison], repetitions: int) -> 
 
 
 def product_lines(repetitions: int) -> Iterator[str]:
-    """Products of matrices beside the peak in registers."""
+    """Products of matrices next to the peak in registers."""
     yield from ["", "## Products of matrices", ""]
     yield "| product | n | likwid-bench kernel | ours | likwid-bench | ratio |"
     yield "| --- | --- | --- | --- | --- | --- |"

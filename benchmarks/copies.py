@@ -11,7 +11,7 @@ epoch). The log of a copy's step in a round is
 
 An environment keeps its copy for a whole campaign: more rounds make the rest smaller, never the copies' part. Pages
 stay in the page cache from round to round, as in a campaign, so that where they are is part of the copy. The ratio
-of an environment to the mean of two hosts, each from a copy of its own, has a variance of 3/2 sd_between^2 from
+of an environment to the mean of two hosts, each from its own copy, has a variance of 3/2 sd_between^2 from
 copies alone, that of the control 2 sd_between^2.
 
 Estimators: analysis of variance of a two-way table with one value a cell (Searle, Casella and McCulloch, Variance
@@ -215,8 +215,8 @@ def components(logs: Sequence[Sequence[float]]) -> Record:
 def widened(sd_between: float, half_width: float, degrees: int) -> float:
     """By what factor an environment's half-width, of a log-ratio, grows when the copies' part is put into it.
 
-    Beside the interval of the rest stands an independent part that does not shrink with rounds, as verdicts have it
-    where copies differ: h' = sqrt(h^2 + t^2 * 3/2 * sd_between^2), t with the degrees of freedom of the copies.
+    The interval of the rest gets an independent part that does not shrink with rounds, as verdicts have it where
+    copies differ: h' = sqrt(h^2 + t^2 * 3/2 * sd_between^2), t with the degrees of freedom of the copies.
     """
     copies = float(stats.t.ppf((1 + LEVEL) / 2, degrees)) * math.sqrt(OF_AN_ENVIRONMENT) * sd_between
     return math.hypot(half_width, copies) / half_width
@@ -240,7 +240,7 @@ def summary(rows: Sequence[Record], key: Record, half_width: float) -> Record:
         "cpu": describe()["cpu_model"],
         "rounds": len(whole),
         **{name: settings[name] for name in ("replicates", "warmup_steps", "steps")},
-        "pages": sorted({told for row in whole for told in row["pages"].values()}),
+        "pages": sorted({state for row in whole for state in row["pages"].values()}),
         "load": {
             name: {"median": statistics.median(seen), "highest": max(seen)}
             for name in ("others_cpus", "load_1min")
@@ -255,7 +255,7 @@ def summary(rows: Sequence[Record], key: Record, half_width: float) -> Record:
     }
 
 
-def tell(found: Record) -> None:
+def print_table(found: Record) -> None:
     """Print what was found, as a table."""
 
     def interval(name: str) -> str:
@@ -383,7 +383,7 @@ def main() -> None:
     rows, key = measure(arguments, study, 60 * arguments.minutes)
     found = summary(rows, key, study.rounds.half_width)
     write_json(arguments.out, found)
-    tell(found)
+    print_table(found)
 
 
 if __name__ == "__main__":

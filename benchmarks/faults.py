@@ -11,7 +11,7 @@ disturbs the run at a random moment of that stage, and waits until nothing of it
 given again, as a user would (after `snakemake --unlock` where the documentation says so). It looks at five things:
 
     finished   the next run ended with status 0
-    units      in each campaign every unit stands once, units from before the fault are still there, nothing was
+    units      every unit is in its campaign once, units from before the fault are still there, nothing was
                set aside, and the ledger has each campaign once
     tables     equal those of an undisturbed run, but for timings (tests/equal_tables.py says what that is)
     left       processes, stopped tasks, mounts, control groups, containers, folders and half files of the trial
@@ -193,7 +193,7 @@ def about(folder: Path) -> dict[str, Record]:
     found = {}
     for pool in (Pool(folder / name, name) for name in ENVIRONMENTS):
         if pool.record.exists():
-            loose = equal_tables.loose_of(pool.references()).told()
+            loose = equal_tables.loose_of(pool.references()).lines()
             found[pool.environment] = {**read_json(pool.record), "loose": loose}
     return found
 
@@ -261,7 +261,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--environments", nargs="+", choices=ENVIRONMENTS, default=list(ENVIRONMENTS))
     parser.add_argument("--kills", type=int, default=KILLS, help="trials of the kind kill in all")
     made = ROOT / benchmark_record(machine_name(), "faults")
-    parser.add_argument("--out", type=Path, default=made, help="the JSON; its journal and its folder are beside it")
+    parser.add_argument("--out", type=Path, default=made, help="the JSON; next to it are its journal and folder")
     parser.add_argument("--list", action="store_true", help="print the trials that are left, and start nothing")
     parser.add_argument("--again", action="store_true", help="make those anew, too, in which something was wrong")
     parser.add_argument("--fresh", action="store_true", help="make the undisturbed runs anew, of this commit")

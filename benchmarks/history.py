@@ -41,9 +41,9 @@ def drawing(found: Mapping[str, Sequence[float]]) -> style.Drawing:
         axes.set_xlabel("minutes")
         style.bare(axes)
     title = "How long commands took"
-    told = "; ".join(f"{name}: {len(own)}, {min(own):.0f} to {max(own):.0f} min" for name, own in found.items())
+    ranges = "; ".join(f"{name}: {len(own)}, {min(own):.0f} to {max(own):.0f} min" for name, own in found.items())
     note = "Shared virtual machines with two CPUs. Versions, caches and other load differ."
-    return style.finish(figure, title, note, alt=f"{title}. {told}.")
+    return style.finish(figure, title, note, alt=f"{title}. {ranges}.")
 
 
 if __name__ == "__main__":

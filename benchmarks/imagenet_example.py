@@ -3,8 +3,8 @@
 What its main.py does for one process on one device, in our words and in its order: the network of torchvision by
 its name, cross-entropy, SGD with momentum 0.9 and a weight decay of 1e-4; of each batch the copy to the device,
 forward, loss, top-1 and top-5 accuracy into running means, `zero_grad`, backward, update, and a line every tenth
-batch. What it reads its batches from is `plain` in benchmarks/input_pipeline.py. Beside it the steps of our
-workloads are timed (benchmarks/imagenet_steps.py).
+batch. What it reads its batches from is `plain` in benchmarks/input_pipeline.py. benchmarks/imagenet_steps.py
+times the steps of our workloads next to it.
 """
 
 from __future__ import annotations

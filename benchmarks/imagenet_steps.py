@@ -4,7 +4,7 @@
 
 One process trains the same network twice, from equal weights on equal batches in memory: by the epoch of our whole
 runs, and by the loop of PyTorch's example (benchmarks/imagenet_example.py). The two take turns, a pass each, in
-random order within each pair. Where a model's weights lie in memory stays with it, so both are built anew for each
+random order within each pair. A model keeps its place in memory, so both are built anew for each
 draw, in random order too, and a draw is the unit of the interval. A pass of either warms up before the clock.
 Prints the time of a step by the example's, with a 95% t interval over draws (the goal is 1.00 +- 0.02), and whether
 every loss is equal to the last bit.
@@ -103,7 +103,7 @@ def apart(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def judged(low: float, high: float) -> str:
-    """Whether an interval of ratios lies inside the goal."""
+    """Whether an interval of ratios is inside the goal."""
     if low >= 1 - GOAL and high <= 1 + GOAL:
         return "kept"
     return "missed" if low > 1 + GOAL or high < 1 - GOAL else "not resolved"
@@ -121,9 +121,9 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         draws.append(draw_of(loops, batches, arguments.pairs, order))
         say(f"{name}: draw {number + 1} of {arguments.draws}")
     found = t_interval([math.log(draw["step_s"]["ours"] / draw["step_s"]["example"]) for draw in draws], ALPHA)
-    if found.told is None:
+    if found.mean_low_high is None:
         raise UserError("too few draws for an interval: ask for more --draws")
-    ratio = dict(zip(("ratio", "low", "high"), map(math.exp, found.told), strict=True))
+    ratio = dict(zip(("ratio", "low", "high"), map(math.exp, found.mean_low_high), strict=True))
     return {"workload": name, "spec": spec, "draws": draws, **ratio}
 
 

@@ -104,9 +104,9 @@ def main() -> int:
             {name: rate(loaders[name]) for name in draw.sample(sorted(loaders), 2)} for _ in range(arguments.pairs)
         ]
     found = t_interval([math.log(pair["ours"] / pair["plain"]) for pair in pairs], ALPHA)
-    if found.told is None:
+    if found.mean_low_high is None:
         raise UserError("too few pairs for an interval: ask for more --pairs")
-    ratio = dict(zip(("ratio", "low", "high"), map(math.exp, found.told), strict=True))
+    ratio = dict(zip(("ratio", "low", "high"), map(math.exp, found.mean_low_high), strict=True))
     means = {name: math.exp(sum(math.log(pair[name]) for pair in pairs) / len(pairs)) for name in loaders}
     about = {key: value for key, value in spec.items() if key != "data"}
     write_json(

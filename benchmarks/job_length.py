@@ -6,7 +6,7 @@
         --environments charliecloud --out results/benchmarks/job_length
 
 The forecast comes from a sealed campaign of rounds, whose runs measured training steps too. The long runs are a
-campaign of rounds of their own, of the same workload and conditions, with `epochs` of training in each launch
+separate campaign of rounds, of the same workload and conditions, with `epochs` of training in each launch
 instead of one, and no steps after them. Prints, by environment, what the host's steps took, the forecast's range at
 that length, and the interval of what was measured, as verdicts have it; exits with 1 where the two do not overlap.
 """

@@ -38,10 +38,11 @@ standard deviation 1. So a burst of noise in some launches does not decide. Colu
     p           Kruskal and Wallis: the chance of launches that differ so much if they were all alike. The
                 replicates of a launch are near in time: slow changes of the machine make it small too
 
-A second table tells launches from slow changes of the machine: replicates in the order in which they ran, with
-the median of their level taken off, and the standard deviation of one from the differences of two that are 1, 2, …
-apart, of the same launch and of two launches that follow each other. Where a launch itself matters, the second is
-larger at the same distance (a launch's start is between the two as well, so that it may be a little larger anyway).
+A second table distinguishes launches from slow changes of the machine: replicates in the order in which they ran,
+with the median of their level taken off, and the standard deviation of one from the differences of two that are
+1, 2, … apart, of the same launch and of two launches that follow each other. Where a launch itself matters, the
+second is larger at the same distance (a launch's start is between the two as well, so that it may be a little
+larger anyway).
 
 The JSON file holds the same, with the values of every replicate. `--minutes` ends a workload's launches early;
 `--again FILE` prints the tables of such a file, of either kind, and measures nothing.

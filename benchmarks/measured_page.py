@@ -23,7 +23,7 @@ from tare.core.files import read_json  # noqa: E402
 
 FOLDER = ROOT / "benchmarks"
 CONFIDENCE = 0.95
-BESIDE = {
+CONDITIONS = {
     "quiet": "The machine as it is",
     "busy": "A busy loop on each processor of the launches",
     "bursts": "Programs that copy memory and rest at random",
@@ -49,7 +49,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
 
 def planted_campaigns(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """How often campaigns with a known effect told it from zero, and had it inside their interval."""
+    """How often campaigns with a known effect excluded zero, and had the effect inside their interval."""
     days = sorted({row["at"][:10] for row in rows})
     yield "## Planted campaigns"
     yield ""
@@ -59,7 +59,7 @@ def planted_campaigns(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         "processor time. Intervals are at 95% for both comparisons of a campaign together."
     )
     kinds = dict.fromkeys((row.get("condition", "quiet"), row["cpu"]) for row in rows)
-    for condition, cpu in sorted(kinds, key=lambda kind: list(BESIDE).index(kind[0])):
+    for condition, cpu in sorted(kinds, key=lambda kind: list(CONDITIONS).index(kind[0])):
         own = [row for row in rows if (row.get("condition", "quiet"), row["cpu"]) == (condition, cpu)]
         loads = sorted(row["load_1min"] for row in own)
         numbers = sorted({row["n_units"] for row in own})
@@ -67,9 +67,9 @@ def planted_campaigns(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         (budget_s,) = {row.get("budget_s", 240.0) for row in own}
         yield ""
         yield (
-            f"{BESIDE[condition]}, {cpu}: {len(own)} campaigns of {budget_s:.0f} s for everything, with {sizes} "
-            f"rounds of `{own[0]['workload']}`. The load before a campaign was {loads[0]:.1f} to {loads[-1]:.1f} on"
-            " two processors."
+            f"{CONDITIONS[condition]}, {cpu}: {len(own)} campaigns of {budget_s:.0f} s for everything, with "
+            f"{sizes} rounds of `{own[0]['workload']}`. The load before a campaign was {loads[0]:.1f} to "
+            f"{loads[-1]:.1f} on two processors."
         )
         yield ""
         yield from table(HEADER, counts(own))
@@ -91,8 +91,8 @@ def recorded_controls(found: Mapping[str, Any], methods: Mapping[str, Any]) -> I
     lines = []
     for quantity, title in QUANTITIES.items():
         logs = [one["log_ratios"][quantity][HOSTS] for one in kept if quantity in one["log_ratios"]]
-        told = [interval for one in logs if (interval := deployed(one).told) is not None]
-        lines.append(_share(title, sum(low <= 0 <= high for _, low, high in told), len(told)))
+        intervals = [interval for one in logs if (interval := deployed(one).mean_low_high) is not None]
+        lines.append(_share(title, sum(low <= 0 <= high for _, low, high in intervals), len(intervals)))
     own = [one for one in methods["conclusions"] if one["method"] == "sliced" and one["low"] is not None]
     held = sum(one["low"] <= math.exp(one["truth"]) <= one["high"] for one in own)
     lines.append(_share("whole runs without their end, five methods", held, len(own)))

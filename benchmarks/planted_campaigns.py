@@ -1,4 +1,4 @@
-"""Whole campaigns with a known effect: how often is 3% told from zero, and is it inside the interval?
+"""Whole campaigns with a known effect: how often does the interval exclude zero where 3% was planted, and hold 3%?
 
     .venv/bin/snakemake --cores 1 results/data/mnist.json results/images/torch-2.13/host.json
     .venv/bin/python benchmarks/planted_campaigns.py --times 10 --budget-s 240
@@ -9,9 +9,9 @@ tests/planted_program.py) and one whose steps take no more. The settings are the
 `--budget-s` for everything. Verdicts of training steps are corrected for the two comparisons of a campaign, at
 95%. `--condition busy` puts a busy loop on each logical CPU of the launches (busy.py). Each campaign is a row of
 `--out`, so that an interrupted benchmark goes on. A row has workload, condition, budget_s, at, load_1min, cpu,
-load_cpu_s (of our own load), seconds, n_units; ratio, ci_low, ci_high and verdict for `zero` and `wasteful`; and
-the control's interval. The campaigns themselves stay beside it, in a folder of its name. The table says how often
-the truth was inside, and how often the ratio was told from one.
+load_cpu_s (of the added load), seconds, n_units; ratio, ci_low, ci_high and verdict for `zero` and `wasteful`; and
+the control's interval. The campaigns themselves stay next to it, in a folder of its name. The table says how often
+the truth was inside, and how often the interval excluded one.
 """
 
 from __future__ import annotations
@@ -88,15 +88,15 @@ HEADER = ("planted", "truth inside", "excludes zero", "median half-width")
 
 
 def counts(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Rows of the table, by planted effect: how often the truth was inside, and how often it was told from zero."""
+    """Rows of the table, by planted effect: how often the truth was inside, and how often one was outside."""
     lines = []
     for name, truth in TRUTHS.items():
         own = [row[name] for row in rows if row[name]["ci_low"] is not None]
         inside = sum(one["ci_low"] <= truth <= one["ci_high"] for one in own)
-        told = sum(one["ci_low"] > 1 or one["ci_high"] < 1 for one in own)
+        excluded = sum(one["ci_low"] > 1 or one["ci_high"] < 1 for one in own)
         widths = sorted((one["ci_high"] - one["ci_low"]) / 2 for one in own)
         middle = f"±{widths[len(widths) // 2]:.2%}" if widths else "–"
-        lines.append([f"{truth - 1:+.0%}", f"{inside} of {len(rows)}", f"{told} of {len(rows)}", middle])
+        lines.append([f"{truth - 1:+.0%}", f"{inside} of {len(rows)}", f"{excluded} of {len(rows)}", middle])
     return lines
 
 

@@ -159,7 +159,7 @@ def _measured(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not rows:
         yield "No candidate has been measured so far."
         return
-    inside = [one["predicted"]["low"] <= one["measured_s"] <= one["predicted"]["high"] for one in _told(rows)]
+    inside = [one["predicted"]["low"] <= one["measured_s"] <= one["predicted"]["high"] for one in _bounded(rows)]
     yield "Candidates of `tare optimise --measure` in sliced rounds: start, imports and steps of the whole job."
     counted = f"{sum(inside)} of {len(inside)} measured times are inside the predicted 90% interval."
     yield counted if inside else "None has a predicted interval: there were fewer than eleven networks to train on."
@@ -177,7 +177,7 @@ def _measured(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     )
 
 
-def _told(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _bounded(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [one for one in rows if one["predicted"]["low"] is not None]
 
 

@@ -67,7 +67,7 @@ def prose(text: str) -> str:
 
 def cells(found: dict[str, float]) -> list[str]:
     """What every table shows of one design and effect."""
-    shares = [f"{100 * found[name]:.1f}%" for name in ("coverage", "told from zero", "equivalent", "different")]
+    shares = [f"{100 * found[name]:.1f}%" for name in ("coverage", "excludes zero", "equivalent", "different")]
     return [*shares, f"{found['units']:.1f} ({found['most_units']})"]
 
 
@@ -151,9 +151,9 @@ def seconds(campaigns: int) -> Iterator[str]:
     for world, units in product(RUN_WORLDS, (6, 12)):
         found = planted_seconds(world, units, campaigns, alpha)
         shares = [f"{100 * one:.2f}%" for one in found.covered.values()]
-        told = [f"{100 * one:.1f}%" for one in found.found.values()]
+        excluded = [f"{100 * one:.1f}%" for one in found.found.values()]
         boxes = f"{100 * min(found.boxes.values()):.2f}%"
-        rows.append([world, str(units), *shares, " / ".join(told), f"±{found.half_width_s:.2g} s", boxes])
+        rows.append([world, str(units), *shares, " / ".join(excluded), f"±{found.half_width_s:.2g} s", boxes])
     planted = [f"{once_s:g} s" for once_s, _ in PLANTED_S.values()]
     yield "## Start seconds"
     yield ""
@@ -177,7 +177,7 @@ def families(studies: int) -> Iterator[str]:
     tried = {
         "no environment differs": [0.0] * 12,
         "half of them differ by 3%": [0.0, 0.03] * 6,
-        "all lie on the margin, 2%": [0.02] * 12,
+        "all on the margin, 2%": [0.02] * 12,
         "half on the margin, half at 10%": [0.02, 0.1] * 6,
     }
     rows = []
@@ -199,7 +199,7 @@ def designs(campaigns: int) -> Iterator[str]:
     rows = []
     tried = [("never", 0.01, 10**6)]
     tried += [("always", 0.0001, cap) for cap in (8, 20, 40)]
-    # The spread of three launches of a block, and so what the cap stands for, decide where a part is capped.
+    # The spread of three launches of a block, and so what the cap corresponds to, decide where a part is capped.
     tried += [("in part", 0.0236 / math.sqrt(cap), cap) for cap in (8, 20, 40)]
     for title, half_width, cap in tried:
         design = Design(half_width=half_width, confidence=0.95, cap=cap)

@@ -34,7 +34,7 @@ rows each time, holds
 
     schema, workload, epochs, planted, claim_from
     measurements  list of {condition, seconds, repetition, truth (log-ratio), design, at, cpu, kernel, load_1min,
-                  load_cpu_s (of our own load), others_cpu_s (of other programs), machine_s, voided (rounds),
+                  load_cpu_s (of the added load), others_cpu_s (of other programs), machine_s, voided (rounds),
                   reason (why there are no values), a, b: list of {whole_s, cpu_s, step_s: seconds of each step},
                   in order}
     conclusions   list of {condition, repetition, truth, method, n, ratio, low, high, claim}
@@ -183,10 +183,10 @@ def paired(a: Runs, b: Runs) -> Conclusion:
         ValueError: fewer than two pairs.
     """
     values = [{HOST: one["whole_s"], CONTROL: two["whole_s"]} for one, two in zip(a, b, strict=True)]
-    told = body_estimates(values, [HOST, CONTROL])[CONTROL].interval(ALPHA).told
-    if told is None:
+    ends = body_estimates(values, [HOST, CONTROL])[CONTROL].interval(ALPHA).mean_low_high
+    if ends is None:
         raise ValueError(f"{len(values)} pairs give no interval")
-    ratio, low, high = map(math.exp, told)
+    ratio, low, high = map(math.exp, ends)
     return Conclusion(n=len(values), ratio=ratio, low=low, high=high, claim=_claim(low, high))
 
 
@@ -227,8 +227,8 @@ def summarise(rows: Sequence[Record]) -> Record:
             summary[method][condition] = {}
             for name, truth in TRUTHS.items():
                 own = [row for row in rows if _is(row, condition, truth) and row["design"] == DESIGN_OF[method]]
-                told = [one for one in said if _is(one, condition, truth) and one["method"] == method]
-                summary[method][condition][name] = _counted(own, told, truth)
+                answers = [one for one in said if _is(one, condition, truth) and one["method"] == method]
+                summary[method][condition][name] = _counted(own, answers, truth)
     return summary
 
 
@@ -236,19 +236,19 @@ def _is(row: Record, condition: str, truth: float) -> bool:
     return row["condition"] == condition and math.isclose(row["truth"], truth, abs_tol=1e-9)
 
 
-def _counted(rows: Sequence[Record], told: Sequence[Record], truth: float) -> Record:
-    ratios = [one["ratio"] for one in told]
-    spans = [(one["low"], one["high"]) for one in told if one["low"] is not None]
+def _counted(rows: Sequence[Record], answers: Sequence[Record], truth: float) -> Record:
+    ratios = [one["ratio"] for one in answers]
+    spans = [(one["low"], one["high"]) for one in answers if one["low"] is not None]
     return {
         "measured": len(rows),
-        "answers": len(told),
-        "claims": sum(one["claim"] != 0 for one in told),
-        "missed": sum(one["claim"] != 1 for one in told),
+        "answers": len(answers),
+        "claims": sum(one["claim"] != 0 for one in answers),
+        "missed": sum(one["claim"] != 1 for one in answers),
         "misses": sum(not low <= math.exp(truth) <= high for low, high in spans) if spans else None,
         "half_width": statistics.median((high - low) / 2 for low, high in spans) if spans else None,
         "lowest": min(ratios, default=None),
         "highest": max(ratios, default=None),
-        "n": statistics.median(one["n"] for one in told) if told else None,
+        "n": statistics.median(one["n"] for one in answers) if answers else None,
         "median_machine_s": statistics.median(row["machine_s"] for row in rows) if rows else None,
     }
 
@@ -398,11 +398,11 @@ def measure(bench: Bench, condition: str, repetition: int, design: str, name: st
     seen = others_in(used)
     others_s = None if seen is None else max(0.0, seen.cpu_s - load["load_cpu_s"])
     row |= {**load, "others_cpu_s": others_s, **found}
-    print(f"{condition} {repetition + 1}: {design}, {name}: {told_of(row)}", file=sys.stderr, flush=True)
+    print(f"{condition} {repetition + 1}: {design}, {name}: {line_of(row)}", file=sys.stderr, flush=True)
     return row
 
 
-def told_of(row: Record) -> str:
+def line_of(row: Record) -> str:
     """A measurement in a line."""
     if row["reason"] is not None:
         return f"no answer: {row['reason']}"
@@ -439,24 +439,24 @@ def page(found: Mapping[str, Any]) -> str:
 
 
 def load_line(condition: str, rows: Sequence[Record]) -> str:
-    """The machine, and what ran besides, in processors."""
+    """The machine, and what else ran on it, in processors."""
     own = [row for row in rows if row["condition"] == condition]
     used_s = statistics.median(row["machine_s"] for row in own)
     days = sorted({row["at"][:10] for row in own})
     each = f"{own[0]['cpu']}, Linux {own[0]['kernel']}, {' to '.join(days[:: max(1, len(days) - 1)])}. "
     each += f"{own[0]['seconds']:g} s of machine time for each measurement, {used_s:.0f} s used (median)."
     load = statistics.median(row["load_cpu_s"] / row["machine_s"] for row in own)
-    beside = [row["others_cpu_s"] / row["machine_s"] for row in own if row["others_cpu_s"] is not None]
+    other_cpus = [row["others_cpu_s"] / row["machine_s"] for row in own if row["others_cpu_s"] is not None]
     each += f" Where {100 * PLANTED:g}% was planted, B took {planted_seen(own)} of A's processor time."
-    told = {
-        "quiet": "No load of our own.",
+    added = {
+        "quiet": "No added load.",
         "busy": f"A busy loop on each logical CPU of the launches: {load:.2f} CPUs (median).",
         "bursts": f"Programs that copy memory and rest at random: {load:.2f} CPUs (median).",
     }[condition]
-    if not beside:
-        return f"{each} {told} What other programs took is not known."
-    middle, most = statistics.median(beside), max(beside)
-    return f"{each} {told} Other programs took {middle:.2f} CPUs (median), {most:.2f} at most."
+    if not other_cpus:
+        return f"{each} {added} What other programs took is not known."
+    middle, most = statistics.median(other_cpus), max(other_cpus)
+    return f"{each} {added} Other programs took {middle:.2f} CPUs (median), {most:.2f} at most."
 
 
 def planted_seen(rows: Sequence[Record]) -> str:
@@ -552,7 +552,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=1, help="of a run")
     parser.add_argument("--workload", default="mnist_cnn")
     made = ROOT / benchmark_record(machine_name(), "protocols")
-    parser.add_argument("--out", type=Path, default=made, help="the JSON; its journal is beside it")
+    parser.add_argument("--out", type=Path, default=made, help="the JSON; its journal is next to it")
     parser.add_argument("--publish", action="store_true", help=f"write {KEPT.name} of this folder and the page")
     arguments = parser.parse_args()
     if not arguments.condition and not arguments.publish:

@@ -14,7 +14,7 @@ two hosts can give even though they are alike, or because their copies of the fi
 `apart` says how many do not, and only as many say something new. Where a campaign is hardly longer than its windows
 its mean follows theirs, so that their coverage flatters; false alarms do not depend on that mean.
 
-Each campaign as a whole says besides whether its interval holds zero, which is the truth of launches that run the
+Each campaign as a whole also says whether its interval holds zero, which is the truth of launches that run the
 same: the hosts, and those that `--alike` names (`zero` of planted_campaigns.py). Pairs of one campaign share
 launches, so that their intervals are not independent. `f` tests whether campaigns differ by more than their rounds
 predict (Welch's analysis of variance: a noisy campaign weighs less).
@@ -75,8 +75,8 @@ def resampled(logs: np.ndarray, size: int, count: int, generator: np.random.Gene
 
 def covered(samples: Iterable[np.ndarray], truth: float) -> dict[str, Any]:
     """Of pseudo-campaigns: how many there are, hold the truth, leave zero out; their half-widths."""
-    told = [interval.told for interval in map(deployed, samples)]
-    spans = [(one[1], one[2]) for one in told if one is not None]
+    ends = [interval.mean_low_high for interval in map(deployed, samples)]
+    spans = [(one[1], one[2]) for one in ends if one is not None]
     return {
         "campaigns": len(spans),
         "hold": sum(low <= truth <= high for low, high in spans),

@@ -1,10 +1,10 @@
-"""What rounding alone does to the losses of `resnet50_equal`: PyTorch beside itself in double precision.
+"""What rounding alone does to the losses of `resnet50_equal`: PyTorch against itself in double precision.
 
     .venv/bin/python benchmarks/resnet50_rounding.py --batch 24
 
 The same first weights and the same batch, three steps: in double precision, in single precision, in the latter
 with the channels last, and in double precision with noise of 1e-7 upon the images. It prints losses, their distance
-to those in double precision, and how far the first gradients lie from its own (median and largest over parameters,
+to those in double precision, and how far the first gradients are from its own (median and largest over parameters,
 by Euclidean norm). Two frameworks that compute the same function can't be nearer to each other than that. Needs
 MNIST (`python -m tare fetch --dataset mnist`), and PyTorch, as `make setup-test` installs it.
 """

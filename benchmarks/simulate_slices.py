@@ -315,7 +315,7 @@ def once(generator: np.random.Generator, count: int, host_s: float, more_s: floa
 
 
 def whole(campaigns: int) -> list[dict[str, Any]]:
-    """Whole runs: 50 ms or nothing planted at the start, beside bodies that are slower by 0 to 40%."""
+    """Whole runs: 50 ms or nothing planted at the start, with bodies that are slower by 0 to 40%."""
     got = collect([Scenario(where="both")], campaigns, 30)[0]
     own, generator, found = np.exp(got.logs), np.random.default_rng(31), []
     level = float(np.exp(got.logs[:, :, :2].mean()))

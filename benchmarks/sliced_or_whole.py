@@ -78,7 +78,7 @@ HOSTS = (HOST, CONTROL)
 Record = dict[str, Any]
 
 
-def told(values: Sequence[float]) -> dict[str, float]:
+def interval_of(values: Sequence[float]) -> dict[str, float]:
     """Mean and Student's interval at LEVEL of logarithms."""
     array = np.asarray(values, dtype=float)
     half = stats.t.ppf((1 + LEVEL) / 2, len(array) - 1) * array.std(ddof=1) / math.sqrt(len(array))
@@ -103,13 +103,13 @@ def summary(rows: Sequence[Record], margin: float) -> dict[str, Record]:
             for place in (0, 1)
         }
         changes = [np.subtract(log["sliced", place], log["whole", place]) for place in (0, 1)]
-        own: Record = {"slicing": told(changes[0]), "processor": told(changes[1]), "difference": None}
+        own: Record = {"slicing": interval_of(changes[0]), "processor": interval_of(changes[1]), "difference": None}
         if name != HOST:
             hosts = [one for one in HOSTS if one != name]
             base = np.mean(
                 [[math.log(row["sliced"][one][0] / row["whole"][one][0]) for row in rows] for one in hosts], 0
             )
-            difference: Record = told(changes[0] - base)
+            difference: Record = interval_of(changes[0] - base)
             ends = (difference["low"], difference["high"])
             difference["equivalent"] = -math.log1p(margin) < ends[0] and ends[1] < math.log1p(margin)
             own["difference"] = difference
@@ -246,7 +246,7 @@ def measure(arguments: argparse.Namespace, study: Study) -> tuple[list[Record], 
     return rows, key
 
 
-def tell(found: Mapping[str, Any]) -> None:
+def print_table(found: Mapping[str, Any]) -> None:
     """Print what was found, as a table."""
 
     def cell(one: Mapping[str, float] | None) -> str:
@@ -295,7 +295,7 @@ def main() -> int:
         "by_launch": summary(rows, arguments.margin),
     }
     write_json(arguments.out, found)
-    tell(found)
+    print_table(found)
     return 0
 
 

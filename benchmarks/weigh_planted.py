@@ -70,7 +70,7 @@ def images() -> Iterator[dict[str, str]]:
 
 
 def weighed(case: Planted, folder: Path, found: Mapping[str, str], minutes: float) -> Answer:
-    """The answer of one case, whose job lies in a folder.
+    """The answer of one case, whose job is in a folder.
 
     Raises:
         UnavailableError: the command failed.
@@ -91,9 +91,9 @@ def judged(case: Planted, answer: Answer) -> dict[str, Any]:
     row: dict[str, Any] = {
         "cause": case.cause,
         "minutes": answer.minutes,
-        "whole": told(one.run),
+        "whole": with_interval(one.run),
         "verdict": one.verdict,
-        "control": told(answer.control),
+        "control": with_interval(answer.control),
         "confirmed": [each.cause for each in confirmed],
         "findings": {each.cause: each.finding for each in one.causes},
         "reason": one.reason,
@@ -105,7 +105,7 @@ def judged(case: Planted, answer: Answer) -> dict[str, Any]:
     return row | {"passed": passed and row.get("share_holds", True)}
 
 
-def told(ratio: Ratio | None) -> list[float | None] | None:
+def with_interval(ratio: Ratio | None) -> list[float | None] | None:
     """A ratio with its interval."""
     return None if ratio is None else [ratio.ratio, ratio.low, ratio.high]
 
@@ -113,7 +113,7 @@ def told(ratio: Ratio | None) -> list[float | None] | None:
 def share_holds(whole: Ratio, cause: CauseFound) -> bool:
     """Whether the change may have taken away the whole difference."""
     assert cause.gained is not None
-    if whole.log.told is None or cause.gained.log.told is None:
+    if whole.log.mean_low_high is None or cause.gained.log.mean_low_high is None:
         return False
     half = math.hypot(whole.log.width / 2, cause.gained.log.width / 2)
     return abs(math.log(whole.ratio) + math.log(cause.gained.ratio)) <= half

@@ -1,4 +1,4 @@
-"""Argument lists that give a process the equal conditions of a launch, for runtimes without options of their own.
+"""Argument lists that give a process the equal conditions of a launch, for runtimes without such options.
 
 CPU set, file limit and network are set by small programs that replace themselves with the next one, so that
 what is measured has no extra parent. The CPU set and the limit are inherited by everything the runtime starts.

@@ -1,4 +1,4 @@
-"""What Docker and Podman have in common: options of a launch, images by ID, and where their layers lie."""
+"""What Docker and Podman have in common: options of a launch, images by ID, and where their layers are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OVERLAYS = ("overlay2", "overlay")
 
 
 class Engine(Environment):
-    """A runtime of containers that keeps images in a store of its own."""
+    """A runtime of containers that keeps images in its own store."""
 
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {"seccomp": ("default", "unconfined"), **GPU}
     sets_quotas = True
@@ -53,7 +53,7 @@ class Engine(Environment):
         return Prepared(reference=reference, bytes=int(size), seconds=seconds, details=details)
 
     def places(self, prepared: Prepared) -> tuple[Path, ...]:
-        """The folders of the image's layers; UnavailableError where they can't be told, or we may not look."""
+        """The folders of the image's layers; UnavailableError where they are not known, or we may not look."""
         answer = self.call("image", "inspect", "--format", "{{json .GraphDriver}}", prepared.reference)
         return layer_folders(answer.stdout)
 
@@ -136,7 +136,7 @@ def layer_folders(answer: str) -> tuple[Path, ...]:
         raise UnavailableError(f"the runtime does not say where it keeps layers: {answer.strip()[:100]}") from error
     name, data = driver.get("Name"), driver.get("Data") or {}
     if name not in OVERLAYS or "UpperDir" not in data:
-        raise UnavailableError(f"the storage driver {name or 'of this runtime'} does not say where its layers lie")
+        raise UnavailableError(f"the storage driver {name or 'of this runtime'} does not say where its layers are")
     lower = [part for part in data.get("LowerDir", "").split(":") if part]
     folders = tuple(Path(part) for part in (*reversed(lower), data["UpperDir"]))
     for folder in folders:

@@ -28,7 +28,7 @@ class Nested(Vm):
     """A guest of QEMU in which another environment's runtime starts the launch."""
 
     inner: ClassVar[type[Environment]]  # the environment whose adapter is used
-    tools: ClassVar[tuple[str, ...]] = ()  # programs of this machine that the guest needs beside PROGRAMS
+    tools: ClassVar[tuple[str, ...]] = ()  # programs of this machine that the guest needs in addition to PROGRAMS
     modules: ClassVar[tuple[str, ...]] = ()  # of MORE_MODULES, those that the guest's kernel needs
     before: ClassVar[str] = ""  # shell commands that the guest runs first, with the system as its root
     form_name: ClassVar[str] = "/form"  # what the inner command finds the form by, in the guest

@@ -1,4 +1,4 @@
-"""Ends the FUSE servers of images whose launch was killed: Apptainer starts them in a group of their own.
+"""Ends the FUSE servers of images whose launch was killed: Apptainer starts them in a separate group.
 
 Standard library only, so that it runs as a file: `python envs/_orphans.py IMAGE_OR_FOLDER`.
 """
@@ -46,5 +46,5 @@ def end_orphans(image: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="End the FUSE servers of images whose launch was killed.")
-    parser.add_argument("image", type=Path, help="an image, or a folder that images lie in")
+    parser.add_argument("image", type=Path, help="an image, or a folder with images")
     end_orphans(parser.parse_args().image)

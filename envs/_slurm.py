@@ -1,4 +1,4 @@
-"""Job steps whose containers Slurm starts itself: srun with an option of its own, on a node of this process's job.
+"""Job steps whose containers Slurm starts itself: srun with a special option, on a node of this process's job.
 
 What is common to them: CPUs by a mask, which takes Slurm's plugin task/affinity, the limit of open files as srun
 passes it on, and the end of a step whose srun was killed.

@@ -132,7 +132,7 @@ class Apptainer(Environment):
         return self._made(image, target, ["--mksquashfs-args", squash], compression=" ".join(COMPRESSION))
 
     def form(self, options: Mapping[str, str]) -> str | None:
-        """A folder is a form of its own; the .sif is the same however it is mounted."""
+        """A folder is a separate form; the .sif is the same however it is mounted."""
         return "unpacked" if options.get("sif") == "unpacked" else None
 
     def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
@@ -140,7 +140,7 @@ class Apptainer(Environment):
         return self._made(image, folder / _short(image), ["--sandbox"], image_format="folder")
 
     def _made(self, image: OciImage, target: Path, options: list[str], **details: Any) -> Prepared:
-        """Build through spython, which has to be a process of its own, beside the target; then move it there."""
+        """Build through spython, which has to be a separate process, next to the target; then move it there."""
         options = [*(["--userns"] if self.userns else []), "--disable-cache", *options]
         target.parent.mkdir(parents=True, exist_ok=True)
         # Another build of the same image has another folder.
@@ -169,7 +169,7 @@ class Apptainer(Environment):
         level = options.get("sif")
         if level is not None and mode not in MODES[level]:
             raise UnavailableError(
-                f"sif={level} was asked for, but the trial launch had {mode or 'no mount that can be told'}"
+                f"sif={level} was asked for, but the trial launch had {mode or 'no recognised mount'}"
             )
         return {"mount_mode": mode} | confirm_gpu(options)
 
@@ -223,7 +223,7 @@ class Apptainer(Environment):
 
 
 def refuse_unfit(found: Path | None) -> None:
-    """Raise UnavailableError where the relocated Apptainer, if it is the one to be used, lies at an unfit place."""
+    """Raise UnavailableError where the relocated Apptainer, if it is the one to be used, is at an unfit place."""
     ours = may_install() is None if found is None else origin(found) == "relocated"
     if ours and (reason := unfit(relocated_prefix())):
         raise UnavailableError(reason, ELSEWHERE)

@@ -28,7 +28,7 @@ class ApptainerInVm(Nested):
         return Apptainer(program=str(find_apptainer() or "apptainer"), userns=False)
 
     def variables(self) -> dict[str, str]:
-        """Its settings lie where it can write."""
+        """Its settings are where it can write."""
         return {**super().variables(), "APPTAINER_CONFIGDIR": "/tmp/apptainer"}
 
     def bring(self, image: OciImage, root: Path) -> Prepared:

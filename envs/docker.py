@@ -34,7 +34,7 @@ class Docker(Engine):
     title = "Docker"
     description = "A container started by the Docker daemon, with its default seccomp profile."
     programs: ClassVar[tuple[str, ...]] = ("docker", "dockerd")
-    joins_networks = False  # the daemon enters those of its own containers only
+    joins_networks = False  # the daemon enters only those of its containers
     has_daemon = True
     shares_networks = True
 
@@ -49,7 +49,7 @@ class Docker(Engine):
         return self._info
 
     @property
-    def told(self) -> DockerInfo:
+    def known_info(self) -> DockerInfo:
         """What the daemon has said, in `session` or before; the usual of one that nobody asked; pure."""
         return self._info or USUAL
 
@@ -93,19 +93,19 @@ class Docker(Engine):
             return self.load(image, reference, storage_driver=self.info.driver, image_store=store)
 
     def command(self, launch: Launch) -> list[str]:
-        """`docker run` with every condition as an option of its own."""
+        """`docker run` with every condition as a separate option."""
         return [
             *("docker", "run", "--rm", "--interactive", "--init=false", "--pull=never"),
             *("--name", launch.name),
             *self.conditions(launch),
-            *(["--userns", "host"] if self.told.remaps else []),
-            *("--user", "0:0" if self.told.rootless else f"{launch.uid}:{launch.gid}"),
+            *(["--userns", "host"] if self.known_info.remaps else []),
+            *("--user", "0:0" if self.known_info.rootless else f"{launch.uid}:{launch.gid}"),
             *self.inside(launch, ("--gpus", "all")),
         ]
 
     def unseen_here(self) -> tuple[str, ...]:
         """The root of a rootless daemon's containers is this user, whose number they do not see."""
-        return (*self.unseen, "user") if self.told.rootless else self.unseen
+        return (*self.unseen, "user") if self.known_info.rootless else self.unseen
 
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """The daemon keeps a container whose client was killed."""
@@ -119,7 +119,7 @@ class Docker(Engine):
         """The folders of the image's layers; UnavailableError where the daemon is remote or we may not look."""
         with docker_endpoint():
             if self.info.containerd_store:
-                raise UnavailableError("containerd's image store does not tell where the layers of an image lie")
+                raise UnavailableError("containerd's image store does not say where the layers of an image are")
             return super().places(prepared)
 
     def is_intact(self, prepared: Prepared) -> bool:
@@ -129,7 +129,7 @@ class Docker(Engine):
 
     def bind(self, bind: Bind) -> tuple[str, str]:
         """By --mount, which takes every path; with SELinux's label, which it lacks, by --volume."""
-        if not enforces_selinux() or not self.told.labels or is_of_the_system(bind.source):
+        if not enforces_selinux() or not self.known_info.labels or is_of_the_system(bind.source):
             return "--mount", mount_option(bind)
         if any(":" in str(path) for path in (bind.source, bind.target)):
             raise UnavailableError(
@@ -139,11 +139,11 @@ class Docker(Engine):
 
     def is_users_own(self) -> bool:
         """A rootless daemon is."""
-        return self.told.rootless
+        return self.known_info.rootless
 
     def by_systemd(self) -> bool:
         """As the daemon says."""
-        return self.told.cgroup_driver == "systemd"
+        return self.known_info.cgroup_driver == "systemd"
 
     def call(self, *arguments: str, timeout_s: float = CALL_S, check: bool = True) -> Finished:
         """By the client."""

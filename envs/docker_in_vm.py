@@ -74,7 +74,7 @@ class DockerInVm(Nested):
     modules = ("overlay",)
     before = START
     form_name = "form"
-    # AppArmor's profiles would need a program of its own in the guest.
+    # AppArmor's profiles would need an additional program in the guest.
     kernel_words = f"{KERNEL_WORDS} apparmor=0"
 
     def variables(self) -> dict[str, str]:

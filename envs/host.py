@@ -26,7 +26,7 @@ class Host(Environment):
         return probe_by_trial(self, platform.release(), remedy="apt-get install util-linux")
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """Nothing to derive: the stack's tree already lies on the host."""
+        """Nothing to derive: the stack's tree is on the host already."""
         return Prepared(reference=str(image.tree), bytes=None)
 
     def command(self, launch: Launch) -> list[str]:

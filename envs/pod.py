@@ -1,7 +1,7 @@
 """Pod: a container of Kubernetes on this machine, which has to be a node of the cluster; no cluster has run it yet.
 
 A pod's processors and memory are limits that the kubelet sets: requests equal limits, in whole processors, so that
-the pod is of the class Guaranteed, and a static CPU manager gives it processors of its own.
+the pod is of the class Guaranteed, and a static CPU manager gives it its own processors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAMESPACE = "default"
 GUIDE = "https://kubernetes.io/docs/tasks/tools/"
 CONFIGURE = "name a cluster that answers in KUBECONFIG or ~/.kube/config"
 STATIC = "have the kubelet's administrator set cpuManagerPolicy: static, and reservedSystemCPUs"
-PART_OF_MEMORY = 4  # of a node's memory a launch gets a quarter: two may run beside each other, and the host's own
+PART_OF_MEMORY = 4  # of a node's memory a launch gets a quarter: two may run at once, and the host's own
 # A pod has no field for open files, and none that takes its network away: one that is to have none does not start.
 LIMITED = 'ulimit -n "$0" && exec "$@"'
 ISOLATED = (
@@ -46,7 +46,7 @@ class Node:
 
     name: str
     memory_bytes: int  # that pods may have
-    cpu_manager: str | None = None  # policy of its kubelet's CPU manager; None where it is not told
+    cpu_manager: str | None = None  # policy of its kubelet's CPU manager; None where it is not known
 
 
 def this_node(nodes: Mapping[str, Any], machine_id: str, hostname: str) -> Node:
@@ -81,7 +81,7 @@ def follows_from(node: Node) -> list[Finding]:
     if node.cpu_manager == "static":
         return [Finding(says="the kubelet's CPU manager is static: it chooses a pod's whole processors")]
     if node.cpu_manager is None:
-        return [Finding(says="the kubelet's CPU manager is not told to this user: look whether it is static")]
+        return [Finding(says="this user may not see the kubelet's CPU manager: look whether it is static")]
     says = (
         f"the kubelet's CPU manager is {node.cpu_manager!r}: a pod's processors are a quota of time on them all, "
         f"so that {UNEQUAL}"
@@ -145,7 +145,7 @@ def overrides(launch: Launch, node: Node) -> dict[str, Any]:
 
 @register("pod")
 class Pod(Environment):
-    """A pod on this node, started by kubectl; its image lies in the store of the node's containerd."""
+    """A pod on this node, started by kubectl; its image is in the store of the node's containerd."""
 
     title = "Kubernetes pod"
     description = "A pod of the class Guaranteed on this node: requests equal limits, in whole processors."
@@ -162,20 +162,20 @@ class Pod(Environment):
         self._node = node
 
     @property
-    def told(self) -> Node:
-        """The node as the cluster has told it, in `session` or before; else one of this machine's name; pure."""
+    def known_node(self) -> Node:
+        """The node as the cluster described it, in `session` or before; else one of this machine's name; pure."""
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return self._node or Node(name=os.uname().nodename.lower(), memory_bytes=memory)
 
     def ask(self) -> Node:
-        """The node as the cluster tells it, asked once; UnavailableError where none answers."""
+        """The node as the cluster describes it, asked once; UnavailableError where none answers."""
         if self._node is None:
             nodes = json.loads(self.call("get", "nodes", "--output", "json").stdout)
             node = this_node(nodes, text_of(Path("/etc/machine-id")) or "", os.uname().nodename.lower())
             policy = None
-            told = self.call("get", "--raw", f"/api/v1/nodes/{node.name}/proxy/configz", check=False)
-            if told.ok:
-                policy = json.loads(told.stdout).get("kubeletconfig", {}).get("cpuManagerPolicy", "none")
+            answer = self.call("get", "--raw", f"/api/v1/nodes/{node.name}/proxy/configz", check=False)
+            if answer.ok:
+                policy = json.loads(answer.stdout).get("kubeletconfig", {}).get("cpuManagerPolicy", "none")
             self._node = Node(name=node.name, memory_bytes=node.memory_bytes, cpu_manager=policy)
         return self._node
 
@@ -208,8 +208,8 @@ class Pod(Environment):
         return Prepared(reference=image.tag, bytes=None, seconds={"load": time.monotonic() - started})
 
     def places(self, prepared: Prepared) -> tuple[Path, ...]:
-        """Nobody tells where the layers of an image lie."""
-        raise UnavailableError("containerd does not tell where the layers of an image lie")
+        """Nobody says where the layers of an image are."""
+        raise UnavailableError("containerd does not say where the layers of an image are")
 
     def is_intact(self, prepared: Prepared) -> bool:
         """Whether the node still has the image: a kubelet removes old ones where its disk is full."""
@@ -218,7 +218,7 @@ class Pod(Environment):
 
     def command(self, launch: Launch) -> list[str]:
         """`kubectl run`, which forwards the standard streams and the exit status."""
-        pod = json.dumps(overrides(launch, self.told), separators=(",", ":"))
+        pod = json.dumps(overrides(launch, self.known_node), separators=(",", ":"))
         isolated = launch.network is None and launch.isolate_network
         return [
             *("kubectl", "run", launch.name, "--namespace", NAMESPACE, "--image", image_of(launch)),

@@ -1,4 +1,4 @@
-"""Podman: a container without a daemon, from storage of its own in the cache.
+"""Podman: a container without a daemon, from its own storage in the cache.
 
 Podman asks for more processes and open files than a restricted root may grant, and crun refuses hybrid cgroups;
 both are met by saying what we want (limits that are ours, runc where cgroups are hybrid), nothing else differs.
@@ -78,7 +78,7 @@ class Podman(Engine):
     """A Podman container, rootful or rootless; image IDs are those of Docker."""
 
     title = "Podman"
-    description = "A container without a daemon: each launch is a child of its own monitor process."
+    description = "A container without a daemon: each launch is a child of a separate monitor process."
     programs = ("podman", "crun", "runc", "newuidmap")
     packages: ClassVar[Mapping[str, str]] = {"podman": "podman"}
     in_user_namespace = True
@@ -111,8 +111,8 @@ class Podman(Engine):
             if switch := switch_behind(reason, in_namespace=True):
                 reason, mend = f"{reason}; {switch.says}", switch.remedy
             return Probe(available=False, version=version, reason=reason, remedy=mend)
-        told = {"oci_runtime": self.setup.runtime or "podman's own choice", **details_of(follows)}
-        probe = probe_by_trial(self, version, examine=lambda trial: told)
+        details = {"oci_runtime": self.setup.runtime or "podman's own choice", **details_of(follows)}
+        probe = probe_by_trial(self, version, examine=lambda trial: details)
         if not probe.available and probe.remedy is None and (likely := suspect(self.info)):
             return replace(probe, reason=f"{probe.reason}; {likely.says}", remedy=likely.remedy)
         if probe.available or str(self.setup.storage).isascii():
@@ -136,7 +136,7 @@ class Podman(Engine):
         return self.load(image, image.image_id, storage_driver=self.info.driver)
 
     def command(self, launch: Launch) -> list[str]:
-        """`podman run` with every condition as an option of its own."""
+        """`podman run` with every condition as a separate option."""
         return [
             *self._program(),
             *("run", "--rm", "--interactive", "--pull=never", "--name", launch.name),

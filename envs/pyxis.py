@@ -1,7 +1,7 @@
 """Pyxis: NVIDIA's plugin of Slurm, which starts a step in a container of enroot (`srun --container-image`).
 
 The image is a squashfs of the unpacked image, as `enroot import` leaves it. Enroot shares the host's network, and
-has no namespace of its own for it.
+makes no network namespace.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Pyxis(Step):
         return Prepared(reference=str(target), bytes=allocated_bytes(target), seconds=seconds)
 
     def command(self, launch: Launch) -> list[str]:
-        """`srun --container-image`; UnavailableError for a launch that is to have no network, or one of its own."""
+        """`srun --container-image`; UnavailableError for a launch that is to have no network, or a separate one."""
         image = image_of(launch)
         if launch.isolate_network and launch.network is None:
             raise UnavailableError(f"{self.title}: enroot shares the host's network: no launch can be without")

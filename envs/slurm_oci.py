@@ -1,6 +1,6 @@
 """Slurm's own containers: `srun --container`, an OCI bundle that the runtime of the site's oci.conf runs.
 
-A bundle belongs to a launch: a config.json in the launch's own folder, beside an empty `rootfs`. Slurm lays the
+A bundle belongs to a launch: a config.json in the launch's own folder, next to an empty `rootfs`. Slurm lays the
 step's program and variables over it, and up to 22.05 takes that folder as the root whatever it names: so the
 unpacked image, which launches share, is mounted there first. A runtime makes no mount points in it: they are
 there before, as of Charliecloud.
@@ -77,12 +77,12 @@ def _examined(trial: Trial) -> dict[str, Any]:
 
 
 def own_folder(launch: Launch) -> Path:
-    """The launch's own folder, which one of its binds is or lies in."""
+    """The launch's own folder, which one of its binds is, or is below."""
     for bind in launch.binds:
         for folder in (bind.source, *bind.source.parents):
             if folder.name == launch.name:
                 return folder
-    raise UnavailableError(f"launch {launch.name} sees no folder of its own, in which its bundle would lie")
+    raise UnavailableError(f"launch {launch.name} does not see its own folder, in which its bundle would be")
 
 
 def config_of(launch: Launch) -> dict[str, Any]:

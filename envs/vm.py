@@ -83,7 +83,7 @@ class Vm(Environment):
     """A guest of QEMU; its kernel, initramfs and disk are ours to record, its processor is not."""
 
     title = "Virtual machine"
-    description = "A guest of QEMU with a kernel of its own and virtio devices; shares no folder with the host."
+    description = "A guest of QEMU with its own kernel and virtio devices; shares no folder with the host."
     programs: ClassVar[tuple[str, ...]] = (PROGRAM, "mksquashfs", "dpkg-deb")
     packages: ClassVar[Mapping[str, str]] = {PROGRAM: "qemu-system-x86"}
     transport = "channel"
@@ -138,7 +138,7 @@ class Vm(Environment):
     def command(self, launch: Launch) -> list[str]:
         """QEMU with every condition as an option or a setting of the guest."""
         reference, setup = image_of(launch), self.setup
-        # The guest's kernel is told this machine's setting of transparent huge pages: launches have the same.
+        # The guest's kernel is given this machine's setting of transparent huge pages: launches have the same.
         pages = f" transparent_hugepage={setup.huge_pages}" if setup.huge_pages is not None else ""
         disk = f"driver=raw,node-name=root,read-only=on,file.driver=file,file.filename={comma(reference)}"
         if launch.network == "host":

@@ -59,7 +59,7 @@ from tare.model.registry import (
 from tare.model.schema import read
 from tare.model.words import nearest
 from tare.model.studies.libraries import load_library
-from tare.model.studies.stacks import BOUND, files_beside, framework_of, load_stack
+from tare.model.studies.stacks import BOUND, framework_of, load_stack, stack_inputs
 from tare.datasets import catalog
 from tare.experiments import alone, attempts
 from tare.images import interpreter, staging
@@ -137,7 +137,7 @@ def over(laid):
 
 
 # What only a person says of one run, on its command line: in a profile it would change what is measured, or how often.
-# What else a profile might change of that stands in profiles/default, which counts more than a user's own.
+# What else a profile might change of that is in profiles/default, which counts more than a user's own.
 NOT_OF_A_PROFILE = (
     *(
         "config",
@@ -191,13 +191,15 @@ def refuse_choices_of_profiles():
 def within_minutes(study, minutes):
     """The study with budgets of its headline campaigns for as many minutes as --config says, and how they were chosen.
 
-    They are told before anything runs, and written down before the first job (`onstart`); of a module, for which
+    They are printed before anything runs, and written down before the first job (`onstart`); of a module, for which
     Snakemake runs none, as the rules are read.
     """
     if minutes is None:
         folders = [layout.study_folder(study.study, one) for one in MACHINES]
-        told = [minutes_module.told_without(study, folder) for folder in folders]
-        lines = list(dict.fromkeys(line for lines in told for line in lines))
+        warnings = [
+            minutes_module.remeasure_warnings(study, folder) for folder in folders
+        ]
+        lines = list(dict.fromkeys(line for lines in warnings for line in lines))
         chosen = None
     else:
         if SEVERAL:
@@ -232,7 +234,7 @@ try:
     STUDIED = loading.checked_from(
         SOURCES, {key: value for key, value in config.items() if key != "minutes"}
     )
-    # What is measured is of this machine, or of the nodes that the study names: so the commands of rules are told. Where
+    # What is measured is of this machine, or of the nodes that the study names: so the commands of rules say. Where
     # it names several, they are a wildcard in paths.
     NODES = machines.measured(STUDIED.machines)
     MACHINES = machines.chosen(STUDIED.machines, os.environ.get(MACHINE_VARIABLE))
@@ -333,19 +335,19 @@ def refuse_without_shared_files():
         one.name for one in workflow.storage_settings.shared_fs_usage
     }:
         refuse(
-            "--shared-fs-usage: a campaign goes on with files that are no outputs of a job, and images lie in the cache: "
+            "--shared-fs-usage: a campaign goes on with files that are no outputs of a job, and images are in the cache: "
             "leave the option out, and have results, checkout and cache on a file system that the nodes share"
         )
 
 
 @refusing
 def on_machine(rule, whole=True):
-    """Resources of a job on the machine that is measured, for itself or not, and what a cluster's scheduler is told."""
+    """Resources of a job on the machine that is measured, for itself or not, and what a cluster's scheduler is given."""
     found = {"machine": 1} if whole or NODES else {}  # a node is one job's at a time
     expected_s = LONGEST_S.get(rule, 0.0)
     if SENT:
         return found
-    if not NODES:  # minutes, for a scheduler that is told by its submit command
+    if not NODES:  # minutes, for a scheduler that is given them by its submit command
         return {**found, "runtime": cluster.minutes(expected_s)}
     sizes = (1, WIDEST) if WIDEST > 1 else (None,)
     asked = {
@@ -360,11 +362,11 @@ def on_machine(rule, whole=True):
     def of(word):
         """What is asked of the machine of a job; nothing where it is asked of others alone."""
 
-        def told(wildcards):
+        def value(wildcards):
             size = nodes_of(rule, wildcards) if by_job else sizes[0]
             return asked[wildcards.get("machine", AT), size].get(word)
 
-        return told
+        return value
 
     return {**found, **{word: of(word) for each in asked.values() for word in each}}
 
@@ -390,7 +392,7 @@ def sent_together():
 
 
 def alone_on_a_node(wildcards):
-    """No group: on its node each job is one of its own, and one that fails does not stop those behind it."""
+    """No group: on its node each job is separate, and one that fails does not stop those behind it."""
     workflow.execution_settings.keep_going = True
 
 
@@ -433,7 +435,7 @@ if SENT and NODES:
 
 # The beginning of a command that measures, or reads what was measured, and the end of its message.
 ON = "TARE_MACHINE={wildcards.machine:q} " if SEVERAL else ""
-TOLD_ON = " on {wildcards.machine}" if SEVERAL else ""
+ON_MACHINE = " on {wildcards.machine}" if SEVERAL else ""
 
 
 def there(path, wildcards):
@@ -449,7 +451,7 @@ def study_on(wildcards):
     return STUDIED.replace(device=NODES[name].nodes.device)
 
 
-# What a cluster's scheduler is asked for sets limits, which stand in a machine's description.
+# What a cluster's scheduler is asked for sets limits, which are in a machine's description.
 LIMITED = (
     {
         "memory_mib": lambda wildcards: NODES[
@@ -470,7 +472,7 @@ GROUPED_IN = (
     if STUDIED.distributed
     else []
 )
-# Environments whose images lie in a store of the runtime's own, which nodes have each.
+# Environments whose images are in the runtime's own store, which each node has.
 KEPT_ON_NODES = (
     [name for name in ENVIRONMENTS if environment(name).keeps_images] if NODES else []
 )
@@ -649,7 +651,7 @@ def dataset_record(wildcards):
 
 @refusing
 def neighbour_data(wildcards):
-    """Data record of the job that runs beside a campaign's launches, where one does."""
+    """Data record of the job that runs while a campaign's launches do, where one does."""
     if scenario_of(wildcards) != SHARED:
         return []
     return data_record(STUDIED.shared.workload)
@@ -710,7 +712,7 @@ def campaign_options(wildcards):
 
 @refusing
 def campaign_images(wildcards):
-    """Image records of a campaign's environments, and of the headline beside those of an arm."""
+    """Image records of a campaign's environments, and of the headline too with those of an arm."""
     folder = Path(there(STACK_IMAGES, wildcards))
     names = campaign_environments(wildcards)
     return sorted(
@@ -752,8 +754,8 @@ def headline(kind, environments, machine):
 
 @refusing
 def stack_files(wildcards):
-    """What a stack is made from beside its stack.yaml."""
-    return [checkout_file(str(path)) for path in files_beside(wildcards.stack)]
+    """What a stack is made from in addition to its stack.yaml."""
+    return [checkout_file(str(path)) for path in stack_inputs(wildcards.stack)]
 
 
 # What studies share is made by the same command whoever asks: what Snakemake notes of it, its parameters and inputs, may
@@ -829,7 +831,7 @@ def adapter_programs(wildcards):
 
 
 def is_rule(name):
-    """Whether there is a rule of this name: `rules` raises an error of its own for one that there is not."""
+    """Whether there is a rule of this name: `rules` raises a special error for one that there is not."""
     try:
         return bool(getattr(rules, name))
     except WorkflowError:
@@ -863,7 +865,7 @@ def refuse_mistyped_environments():
             refuse(f"no environment {word!r}: {nearest(word, names)}")
 
 
-# What is chosen by the names of rules; Snakemake would tell a mistyped one raw, or pass it over.
+# What is chosen by the names of rules; Snakemake would report a mistyped one as a raw error, or pass it over.
 CHOOSING = (
     *("-R", "--forcerun", "-U", "--until", "-O", "--omit-from", "--allowed-rules"),
     *("-P", "--prioritize"),
@@ -888,6 +890,6 @@ def refuse_moved_paths():
     """A module whose paths Snakemake changes, which our commands don't know of."""
     if str(rules.fetch_data.output.record) != "results/data/{dataset}{choice}.json":
         refuse(
-            "module: results/ is where Tare's records are: leave out prefix and replace_prefix, and give it a folder "
-            "of its own by --directory"
+            "module: results/ is where Tare's records are: leave out prefix and replace_prefix, and give it its own "
+            "folder by --directory"
         )

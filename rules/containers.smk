@@ -89,7 +89,7 @@ rule derive_image:
         " --image {input.image:q} --probe {input.probe:q} --out {output.record:q} 2> {log:q}"
 
 
-# A runtime that keeps images in a store of its own loads them on the node that is measured, from the cache.
+# A runtime that keeps images in its own store loads them on the node that is measured, from the cache.
 if KEPT_ON_NODES:
 
     rule load_image:
@@ -111,7 +111,7 @@ if KEPT_ON_NODES:
             kept=kept,
             code=adapter_code,
         message:
-            "load the image of {wildcards.stack} into {wildcards.env}" + TOLD_ON
+            "load the image of {wildcards.stack} into {wildcards.env}" + ON_MACHINE
         shell:
             ON
             + "python -m tare derive-image --stack {wildcards.stack:q} --env {wildcards.env:q}"

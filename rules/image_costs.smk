@@ -44,7 +44,7 @@ rule measure_starts:
         images=subpath(input.host, parent=True),
     message:
         "start every environment, from an empty page cache and from a full one"
-        + TOLD_ON
+        + ON_MACHINE
     shell:
         ON + "TARE_CODE={params.code:q} "
         "python -m tare starts --study {params.study:q} --workload {params.workload:q}"
@@ -74,7 +74,7 @@ rule build_naive_image:
         ),
     message:
         "build the naive image of {wildcards.stack} with docker and with apptainer"
-        + TOLD_ON
+        + ON_MACHINE
     shell:
         ON
         + "python -m tare naive-image --stack {wildcards.stack:q} --variant {params.variant:q}"
@@ -105,7 +105,7 @@ rule count_image_costs:
         runs=[f"--runs {path}" for path in RUNS],
         naive=[f"--naive {path}" for path in NAIVE_IMAGE],
     message:
-        "count what images cost: seconds, bytes, first starts" + TOLD_ON
+        "count what images cost: seconds, bytes, first starts" + ON_MACHINE
     shell:
         ON
         + "python -m tare image-costs --study {params.study:q} --images {params.images:q} --starts {input.starts:q}"

@@ -46,7 +46,7 @@ rule extract_tables:
         code=EXTRACTION,
         folder=subpath(output.metrics, parent=True),
     message:
-        "extract metrics and judge them" + TOLD_ON
+        "extract metrics and judge them" + ON_MACHINE
     shell:
         ON
         + "python -m tare tables --study {params.study:q} --campaigns {input.campaigns:q}"
@@ -76,7 +76,7 @@ rule judge_published:
         results=subpath(output.published, ancestor=2),
         folder=subpath(output.published, parent=True),
     message:
-        "judge the published numbers and claims" + TOLD_ON
+        "judge the published numbers and claims" + ON_MACHINE
     shell:
         ON
         + "python -m tare audit --paper {params.papers:q} --results {params.results:q} --out {params.folder:q} 2> {log:q}"
@@ -111,7 +111,7 @@ rule summarize_environment:
         folder=subpath(output.metrics, parent=True),
     message:
         "{wildcards.env} compared with the host: metrics, verdicts, cost by job length"
-        + TOLD_ON
+        + ON_MACHINE
     shell:
         ON
         + "python -m tare tables --study {params.study:q} --campaigns {input.rounds:q}"

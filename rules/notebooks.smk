@@ -13,7 +13,7 @@ LEVELLED = (
 )
 # Workloads of which anything was varied that the host can be weighed by.
 CHOICE_WORKLOADS = sorted({*LEVELLED, *(one.workload for one in VARIED)})
-# What a device of its own did; whether there is one is found where it is measured, and the figures say it.
+# What the device did, if it is not the CPU; whether there is one is found where it is measured, and the figures say it.
 DEVICE_WORKLOADS = WORKLOADS if config["device"] != "cpu" else []
 
 
@@ -213,7 +213,7 @@ rule draw_notebooks:
         results=lambda wildcards, output: str(Path(output.notebooks[0]).parents[1]),
         workloads=WORKLOADS,
     message:
-        "draw the figures, by notebooks" + TOLD_ON
+        "draw the figures, by notebooks" + ON_MACHINE
     shell:
         ON
         + "python -m tare notebook {params.names:q} --results {params.results:q} --workloads {params.workloads:q}"

@@ -1,4 +1,4 @@
-# The pages: index.html is the answer, the others lie beside it, and results/studies.html links all studies.
+# The pages: index.html is the answer, the others are next to it, and results/studies.html links all studies.
 import json
 
 TITLES = {"index": "the answer", "print": "the whole report in one page"}
@@ -57,7 +57,7 @@ rule build_report:
         results=subpath(output.pages, parent=True),
         images=lambda wildcards: there(IMAGES, wildcards),
     message:
-        "write the report" + TOLD_ON
+        "write the report" + ON_MACHINE
     shell:
         ON
         + "python -m tare report --results {params.results:q} --study {params.study:q} --images {params.images:q}"

@@ -1,6 +1,6 @@
 # Whatever launches something. Of `machine` the default profile has one: who takes it measures alone. Locally every
-# core is taken as well, so that nothing else of ours runs beside; elsewhere the commands' own lock makes others wait.
-# A trial launch is timed by nobody: it takes one core, beside trees and images, which wait for what it finds.
+# core is taken as well, so that nothing else of ours runs meanwhile; elsewhere the commands' own lock makes others wait.
+# A trial launch is timed by nobody: it takes one core, while trees and images are made, which wait for what it finds.
 # Headlines come first: of what can run, what has the highest priority does.
 
 
@@ -20,7 +20,7 @@ rule probe_environment:
         code=adapter_code,
         programs=adapter_programs,
     message:
-        "try a launch in {wildcards.env}" + TOLD_ON
+        "try a launch in {wildcards.env}" + ON_MACHINE
     shell:
         ON
         + "python -m tare probe --env {wildcards.env:q} --out {output.record:q} 2> {log:q}"
@@ -41,7 +41,7 @@ rule describe_machine:
         nodes=f" --nodes {WIDEST}" if WIDEST > 1 else "",
         kept=kept,
     message:
-        "describe this machine" + TOLD_ON
+        "describe this machine" + ON_MACHINE
     shell:
         ON + "python -m tare machine{params.nodes} --out {output.record:q} 2> {log:q}"
 
@@ -66,7 +66,8 @@ rule measure_ceilings:
         study=study_json("ceilings"),
         images=subpath(input.image, parent=True),
     message:
-        "measure the ceilings of this machine: copy, triad, matrix products" + TOLD_ON
+        "measure the ceilings of this machine: copy, triad, matrix products"
+        + ON_MACHINE
     shell:
         ON
         + "python -m tare ceilings --study {params.study:q} --images {params.images:q}"
@@ -82,7 +83,7 @@ rule take_ceilings:
         f"results/logs/{STUDY}/{AT}/take_ceilings.log",
     localrule: True
     message:
-        "take the ceilings of this machine, which studies share" + TOLD_ON
+        "take the ceilings of this machine, which studies share" + ON_MACHINE
     shell:
         "cp {input:q} {output.record:q} 2> {log:q}"
 
@@ -120,7 +121,7 @@ rule run_rounds:
         images=STACK_IMAGES,
     message:
         "{wildcards.workload}: whole runs and training steps, {wildcards.environments}"
-        + TOLD_ON
+        + ON_MACHINE
     shell:
         ON + "TARE_CODE={params.code:q} "
         "python -m tare {params.kind} --study {params.study:q} --workload {wildcards.workload:q} {params.options}"
@@ -143,7 +144,7 @@ use rule run_rounds as run_rounds_of_arm with:
         **on_machine("run_rounds_of_arm"),
     message:
         "{wildcards.workload}: whole runs and training steps, {wildcards.environments}.{wildcards.varied}"
-        + TOLD_ON
+        + ON_MACHINE
 
 
 if OWN_JOBS:
@@ -168,7 +169,7 @@ if OWN_JOBS:
             environments=campaign_environments,
         message:
             "{wildcards.workload}: whole runs of a command, {wildcards.environments}"
-            + TOLD_ON
+            + ON_MACHINE
         shell:
             ON + "TARE_CODE={params.code:q} "
             "python -m tare command --study {params.study:q} --workload {wildcards.workload:q}"
@@ -203,7 +204,7 @@ if WORKLOADS:
             options=campaign_options,
             images=STACK_IMAGES,
         message:
-            "kernels, operators and files, {wildcards.environments}" + TOLD_ON
+            "kernels, operators and files, {wildcards.environments}" + ON_MACHINE
         shell:
             ON + "TARE_CODE={params.code:q} "
             "python -m tare causes --study {params.study:q} {params.options} --images {params.images:q} {params.jobs}"
@@ -228,7 +229,7 @@ use rule run_rounds as run_sweep with:
         options="",
         images=subpath(input.images, parent=True),
     message:
-        "{wildcards.workload}: batch sweep on the host" + TOLD_ON
+        "{wildcards.workload}: batch sweep on the host" + ON_MACHINE
 
 
 if WORKLOADS:
@@ -263,7 +264,7 @@ if WORKLOADS:
             jobs=lambda wildcards, output: jobs_options(output.records),
             images=subpath(input.images, parent=True),
         message:
-            "profiled launch in {wildcards.env}, of each workload" + TOLD_ON
+            "profiled launch in {wildcards.env}, of each workload" + ON_MACHINE
         shell:
             ON
             + "python -m tare profiles --study {params.study:q} --env {wildcards.env:q} --images {params.images:q}"
@@ -293,7 +294,7 @@ use rule run_rounds as run_profile_of_stack with:
         options=lambda wildcards: f"--env host --arm {arm_of(wildcards).name}",
         images=STACK_IMAGES,
     message:
-        "{wildcards.workload}: profiled launch in host.{wildcards.arm}" + TOLD_ON
+        "{wildcards.workload}: profiled launch in host.{wildcards.arm}" + ON_MACHINE
 
 
 rule measure_network:
@@ -319,7 +320,7 @@ rule measure_network:
         images=STACK_IMAGES,
     message:
         "measure the network of instances that train together: a stream, all-reduce by size"
-        + TOLD_ON
+        + ON_MACHINE
     shell:
         ON
         + "python -m tare network --study {params.study:q} --images {params.images:q} --out {output.record:q} 2> {log:q}"
@@ -346,4 +347,4 @@ use rule run_rounds as measure_pipeline with:
         options="",
         images=subpath(input.images, parent=True),
     message:
-        "{wildcards.workload}: the input pipeline alone, on the host" + TOLD_ON
+        "{wildcards.workload}: the input pipeline alone, on the host" + ON_MACHINE

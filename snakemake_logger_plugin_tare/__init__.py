@@ -146,7 +146,7 @@ class LogHandler(LogHandlerBase):
             if self._begun:
                 self._print("Nothing to be done: everything requested exists and is up to date.")
             for line in [] if self._begun else self._before:  # of --unlock and the like
-                streams.tell(line)
+                streams.to_stderr(line)
         self._because, self._jobs, self._ended = "", {}, True
         super().close()
 

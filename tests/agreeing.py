@@ -20,8 +20,8 @@ Judge = Callable[[Sequence[Gap], Sequence[float], float], list[Judged]]
 def stated(values: np.ndarray, alpha: float) -> Stated:
     """What a table states of a comparison of so many rounds."""
     found = student(values).interval(alpha)
-    assert found.told is not None
-    mean, low, high = found.told
+    assert found.mean_low_high is not None
+    mean, low, high = found.mean_low_high
     return Stated(mean=mean, low=low, high=high, alpha=alpha, degrees=fewest_degrees(len(values), "fixed"))
 
 

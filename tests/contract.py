@@ -1,7 +1,7 @@
 """Small real things that prove the launch contract; none is an environment or a scenario of the project.
 
 `Cell` shares no folder with the host, and has another clock: a mount namespace and a root of its own, standard
-streams and nothing else. `busy_core` burns a core beside whatever it surrounds.
+streams and nothing else. `busy_core` burns a core while what it surrounds runs.
 """
 
 import contextlib
@@ -56,5 +56,5 @@ BURN = "while True: pass  # {mark}"
 def busy_core(around, mark="tare-busy-core"):
     """A process that burns one of the cores of the launches."""
     burn = [sys.executable, "-I", "-S", "-c", BURN.format(mark=mark)]
-    with scenarios.beside(["taskset", "-c", str(around.cpus[0]), *burn], around) as problem:
+    with scenarios.co_runner(["taskset", "-c", str(around.cpus[0]), *burn], around) as problem:
         yield problem

@@ -45,7 +45,7 @@ class Loose:
     cells: frozenset[tuple[str, str, str]] = frozenset()
     rows: frozenset[tuple[str, str]] = frozenset()
 
-    def told(self) -> list[str]:
+    def lines(self) -> list[str]:
         """A line for each."""
         cells = [f"{table}: {group}: {column}" for table, group, column in sorted(self.cells)]
         return [*cells, *(f"{table}: {group}: its rows" for table, group in sorted(self.rows))]

@@ -20,7 +20,7 @@ from unittest import mock
 import yaml
 
 from tare.core.files import project_root
-from tare.experiments import beside, designs, measure, sliced, starts
+from tare.experiments import co_runner, designs, measure, sliced, starts
 from tare.experiments.designs import Design
 from tare.launch.place import Site
 from tare.machine import fitting
@@ -92,7 +92,7 @@ def on_no_machine() -> Iterator[None]:
             (measure, "measuring", lambda *outs: contextlib.nullcontext()),
             (measure, "compare_curves", lambda *words: None),
             (measure, "data_of", lambda workload, *words: (Path("/data") / workload, {})),
-            (beside, "with_its_data", lambda sites, study, record: (dict(sites), {})),
+            (co_runner, "with_its_data", lambda sites, study, record: (dict(sites), {})),
         ):
             stack.enter_context(mock.patch.object(where, name, found))
         yield

@@ -5,14 +5,16 @@
     python tests/prose.py --root FOLDER              of another checkout
 
 Looked at is running text. Code, headings and addresses of links are not; sentences of tables are not counted, and
-their words are looked at.
+their words are looked at. Of the program's code, its names, comments and docstrings are.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -30,6 +32,7 @@ _ITEM = re.compile(r"^(\s*)([-*+]|\d+[.)])\s+")
 _ABBREVIATED = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|etc|approx|incl|resp|al|No|Fig|Sec|Eq)|(?:^|[\s(])[A-Z])\.$")
 _END = re.compile(r"[.!?][\"'”’)\]*_]*\s+(?=[\"'“‘(\[*_]*[A-Z0-9`±])")
 _WORD = re.compile(r"[\w`±%][\w'’`.,%/×+:±-]*")
+_CODE_SPAN = re.compile(r"`[^`]*`")
 _MARKUP = (
     (re.compile(r"<!--.*?-->", re.DOTALL), " "),
     (re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL), CODE),
@@ -203,6 +206,31 @@ def written_words(root: Path = ROOT) -> int:
     """Words of all pages that people write and read as text: without those that a program writes, and lists."""
     told = [path for name, path in pages(root).items() if not is_generated(name) and name not in style()["lists"]]
     return sum(look(path.read_text(encoding="utf-8")).words for path in told)
+
+
+def code_findings(source: str) -> Iterator[Finding]:
+    """What a file of Python or Snakemake says in names, comments and docstrings that the style bans in code."""
+    before = tokenize.NEWLINE
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        text = ""
+        if token.type == tokenize.NAME:
+            text = token.string.replace("_", " ").strip()
+        elif token.type == tokenize.COMMENT or (
+            token.type == tokenize.STRING and before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+        ):
+            text = _CODE_SPAN.sub(CODE, token.string)
+        for name in style()["code"]["rules"]:
+            for found in rules()[name].finditer(" ".join(text.split()).rstrip(".") + "."):
+                yield Finding(
+                    token.start[0], name, f"{found.group(0)}: {text[:120]}", style()["banned"][name]["say"]
+                )
+        if token.type not in (tokenize.NL, tokenize.COMMENT):
+            before = token.type
+
+
+def code_files(root: Path = ROOT) -> list[Path]:
+    """Files of the program that the style's rules for code hold for."""
+    return sorted(path for place in style()["code"]["files"] for path in root.glob(place))
 
 
 def limits(name: str) -> Mapping[str, Any]:

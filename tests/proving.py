@@ -367,8 +367,8 @@ def planted_seconds(world: str, units: int, campaigns: int, alpha: float, seed: 
             fixed = once[name, HOST].interval(alpha / 2)
             held["s"][name].append(fixed.low <= once_s <= fixed.high)
             held["0"][name].append(not fixed.low <= 0 <= fixed.high)
-            ends = [math.expm1(log) for log in steps[name].interval(alpha / 2).told]
-            _, box = cost_of(host_s, fixed.told, ends)
+            ends = [math.expm1(log) for log in steps[name].interval(alpha / 2).mean_low_high]
+            _, box = cost_of(host_s, fixed.mean_low_high, ends)
             held["box"][name].append(_holds(box, Cost(host_s=ONCE_S, fixed_s=once_s, step=step)))
         widths.append(once["first", HOST].interval(alpha / 2).width / 2)
     covered, found, boxes = ({name: share(flags) for name, flags in held[kind].items()} for kind in held)
@@ -478,7 +478,7 @@ def summary(outcomes: Sequence[Outcome], name: str, effect: float) -> dict[str, 
     found = {verdict: share([each == verdict for each in verdicts]) for verdict in VERDICTS}
     return {
         "coverage": share([covers(outcome.intervals[name], effect) for outcome in outcomes]),
-        "told from zero": found["different"] + found["different within margin"],
+        "excludes zero": found["different"] + found["different within margin"],
         **found,
         "units": sum(outcome.units for outcome in outcomes) / len(outcomes),
         "most_units": max(outcome.units for outcome in outcomes),

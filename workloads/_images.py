@@ -1,8 +1,8 @@
 """What the image workloads share: torchvision's models on photographs or on a synthetic batch, and their options.
 
 A job is as in the imagenet example of PyTorch: a random crop at the model's size, a horizontal flip by chance,
-ImageNet's normalisation, SGD, one pass. Photographs lie as in tiny-imagenet-200: train/<class>/images/*.JPEG.
-Steps before `warmup_steps` count in the whole run and not in its rate.
+ImageNet's normalisation, SGD, one pass. Photographs are laid out as in tiny-imagenet-200:
+train/<class>/images/*.JPEG. Steps before `warmup_steps` count in the whole run and not in its rate.
 """
 
 import os
@@ -102,7 +102,7 @@ class Training(_jobs.TorchJob):
     """One training job: model, data, and what one step does. A workload names torchvision's model."""
 
     network: str
-    more: Mapping[str, Any] = {}  # that torchvision takes beside the number of classes
+    more: Mapping[str, Any] = {}  # that torchvision takes in addition to the number of classes
 
     def __init__(self, torch: Any, device: str, options: Mapping[str, Any]) -> None:
         torch.manual_seed(SEED)

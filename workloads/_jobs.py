@@ -1,4 +1,4 @@
-"""What training jobs have in common; a job has `load` and `step` besides (docs/add-a-workload.md)."""
+"""What training jobs have in common; a job also has `load` and `step` (docs/add-a-workload.md)."""
 
 from typing import Any, Callable, List
 

@@ -47,7 +47,7 @@ class Training(_mnist.Job, _jobs.TensorFlowJob):
         return self.tf.nn.dropout(values, rate=rate) if self.dropout else values
 
     def in_session(self) -> Callable[[Any, Any], Any]:
-        """A step as a run of a session, whose threads are those that the framework was told."""
+        """A step as a run of a session, whose threads are those that the framework was given."""
         tf, v1 = self.tf, self.tf.compat.v1
         fed = [v1.placeholder(tf.float32, [None, 1, 28, 28]), v1.placeholder(tf.int64, [None])]
         loss = self.loss(*fed)

@@ -42,7 +42,7 @@ class Block(object):
             Conv(name + ".conv3", width, outer, 1, 1),
         )
         needed = stride > 1 or inner != outer
-        self.beside: Optional[Conv] = Conv(name + ".downsample.0", inner, outer, 1, stride) if needed else None
+        self.shortcut: Optional[Conv] = Conv(name + ".downsample.0", inner, outer, 1, stride) if needed else None
 
 
 STEM = Conv("conv1", 3, WIDTHS[0], 7, 2)
@@ -63,8 +63,8 @@ def convolutions() -> List[Conv]:
     found = [STEM]
     for block in blocks():
         found += block.convs
-        if block.beside is not None:
-            found.append(block.beside)
+        if block.shortcut is not None:
+            found.append(block.shortcut)
     return found
 
 

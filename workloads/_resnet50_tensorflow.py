@@ -7,7 +7,7 @@ from workloads import _jobs, _resnet50
 
 
 class Training(_jobs.TensorFlowJob):
-    """One training job: SGD with momentum. `weights` are learned; `running` means and variances are kept beside."""
+    """One training job: SGD with momentum. `weights` are learned; `running` means and variances are kept too."""
 
     imports = ("tensorflow",)
 
@@ -64,9 +64,9 @@ class Training(_jobs.TensorFlowJob):
         found = nn.relu(self.convolved(images, _resnet50.STEM))
         found = nn.max_pool2d(self.padded(found, 1), 3, 2, "VALID")
         for block in _resnet50.blocks():
-            beside = found if block.beside is None else self.convolved(found, block.beside)
+            shortcut = found if block.shortcut is None else self.convolved(found, block.shortcut)
             for conv in block.convs[:-1]:
                 found = nn.relu(self.convolved(found, conv))
-            found = nn.relu(self.convolved(found, block.convs[-1]) + beside)
+            found = nn.relu(self.convolved(found, block.convs[-1]) + shortcut)
         found = tf.matmul(tf.reduce_mean(found, [1, 2]), self.named["fc.weight"]) + self.named["fc.bias"]
         return tf.reduce_mean(nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=found))

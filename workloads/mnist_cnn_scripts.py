@@ -1,6 +1,6 @@
 """The modak2020 study's CNN on MNIST with the optimizer of its script for each framework.
 
-TensorFlow 2 trains with Adam there, all others with Adadelta, at settings of their own: part of what the study
+TensorFlow 2 trains with Adam there, all others with Adadelta, each at its own settings: part of what the study
 found between frameworks is this. The scripts differ in more, which is the same here: TensorFlow 2's gives
 probabilities to a loss that expects logits, PyTorch's drops whole channels, each reads its data by its own loader,
 and all count an evaluation after each epoch as training time.

@@ -1,4 +1,4 @@
-"""What the fault campaign (faults.py) starts: `make` on a small study, on disks and in control groups of its own.
+"""What the fault campaign (faults.py) starts: `make` on a small study, with its own disks and control groups.
 
 A pool has finished runs that nobody disturbed. Trials begin with copies of them and are compared with them.
 """
@@ -55,7 +55,7 @@ class Stage:
     Attributes:
         command: of `python -m tare`, by which its beginning is seen.
         seed: the folder of results that a trial copies: `whole`, or the one without this campaign.
-        gone: what is removed of the copy, below `results`; {study} stands for the study's name.
+        gone: what is removed of the copy, below `results`; {study} is replaced by the study's name.
         wanted: what is asked of Snakemake, as `gone`.
     """
 
@@ -230,7 +230,7 @@ class Disk:
         if self.holder.stdout.readline() != b"ready\n":
             said = self.holder.stderr.read().decode(errors="replace").strip()
             self.close()
-            raise UnavailableError(f"no disk of its own: {said}")
+            raise UnavailableError(f"no disk for a trial: {said}")
 
     @property
     def prefix(self) -> list[str]:

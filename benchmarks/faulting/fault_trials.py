@@ -69,7 +69,7 @@ MOST_CUTS = 2000  # of a unit's row, which is long: at each byte of its ends, an
 MOST_KEPT = 10  # folders of trials that had problems
 # Parts of the chain whose end Tare sees and records as a failed launch.
 RECORDED = ("client", "daemon", "worker")
-# Of a record, beside what is timed: what says where it was made, and from where, and blocks that a disk allocated.
+# Of a record, in addition to times: what says where it was made, and from where, and blocks that a disk allocated.
 OF_ITS_RUN = frozenset(
     {"at", "seconds", "cached", "argv", "source", "folder", "canonical", "disk_bytes", "shared_bytes"}
 )
@@ -77,7 +77,7 @@ OF_ITS_RUN = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One trial: what is disturbed where; `number` tells those apart that are alike."""
+    """One trial: what is disturbed where; `number` distinguishes those that are alike."""
 
     kind: str
     where: str
@@ -113,7 +113,7 @@ def journals(folder: Path) -> dict[str, bytes]:
 
 
 def unit_problems(folder: Path, reference: Path, study: str, before: Mapping[str, bytes]) -> list[str]:
-    """Whether each unit stands once in every campaign.
+    """Whether each unit is in every campaign once.
 
     Args:
         folder: of the run, and `reference` that of an undisturbed one.
@@ -224,7 +224,7 @@ class Trial:
             at = traceback.extract_tb(error.__traceback__)[-1]
             self.problems.append(f"the trial broke off: {error!r} ({Path(at.filename).name}, line {at.lineno})")
         left = leavings.settled(before, self._look, self._patience_s())
-        end_all(self.pool.runs)  # what is told as left is not left for the next trial
+        end_all(self.pool.runs)  # what is reported as left is not left for the next trial
         self._put_away(bool(left or self.problems))
         case = {name: getattr(self.case, name) for name in ("kind", "where", "environment", "number")}
         about = {"cpu": describe()["cpu_model"], "kernel": platform.release(), "commit": self.pool.about["commit"]}
@@ -310,7 +310,7 @@ class Trial:
             time.sleep(0.2)
         return status
 
-    def told(self, run: Run, stage: Stage) -> Record:
+    def recovered(self, run: Run, stage: Stage) -> Record:
         """What the next run makes of what is left."""
         self.kept = journals(run.seen)
         status, self.tries = run.again()
@@ -354,7 +354,7 @@ class Trial:
         self.moment(run, stage)
         self.chosen(run, signal.SIGKILL)
         self.status = self.over(run)
-        return self.told(run, stage)
+        return self.recovered(run, stage)
 
     def full_disk(self) -> Record:
         """The disk with the results fills up at a random moment; then there is room."""
@@ -365,7 +365,7 @@ class Trial:
             self.disturbed.append(f"filled but for {LEAVE_KIB} KiB")
             self.status = self.over(run)
             filler.unlink()
-            return self.told(run, stage)
+            return self.recovered(run, stage)
 
     def read_only(self) -> Record:
         """Results, or a part of them, can't be written from the beginning; then they can."""
@@ -378,7 +378,7 @@ class Trial:
             if self.status == 0:
                 self.problems.append("a run that could not write its results ended with status 0")
             self.disk.do("umount", f"{self.folder}{part[self.case.where]}")
-            return self.told(run, stage)
+            return self.recovered(run, stage)
 
     @contextlib.contextmanager
     def small(self, stage: Stage, more: str = "") -> Iterator[Run]:
@@ -408,7 +408,7 @@ class Trial:
             self.disturbed.append(f"limited to {MEMORY_BYTES >> 20} MiB in {group}")
             self.status, self.may_fail = self.over(run), True
         run.prefix = []
-        return self.told(run, stage)
+        return self.recovered(run, stage)
 
     def hang(self) -> Record:
         """A process is stopped for good; after a while a person interrupts the run."""
@@ -428,7 +428,7 @@ class Trial:
             run.end()
             self.disturbed.append("what had not ended then was killed")
         self.status = self.over(run)
-        return self.told(run, stage)
+        return self.recovered(run, stage)
 
     def network(self) -> Record:
         """A data set whose only source answers badly, and then well; the cache is the trial's own."""
@@ -536,17 +536,17 @@ class Trial:
             library = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None)
             if library is None:
                 raise UnavailableError("libfaketime is not there: apt-get install faketime")
-            told = self.pool.home / "clock"
-            told.write_text("+0")
-            faked = {"LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(told), "FAKETIME_NO_CACHE": "1"}
+            offset = self.pool.home / "clock"
+            offset.write_text("+0")
+            faked = {"LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(offset), "FAKETIME_NO_CACHE": "1"}
             faked |= {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1"}
             run = self.begun(stage, **faked)
             self.moment(run, stage)
-            told.write_text(f"{step:+d}")
+            offset.write_text(f"{step:+d}")
             self.disturbed.append(f"stepped by {step:+d} s")
             self.status = self.over(run)
             run.env = {name: value for name, value in run.env.items() if name not in faked}
-            return self.told(run, stage)
+            return self.recovered(run, stage)
         began = time.time()
         run = self.begun(stage)
         self.moment(run, stage)
@@ -554,7 +554,7 @@ class Trial:
         self.status = self.over(run)
         moved = step_files(self.folder, began, step)
         self.disturbed.append(f"all was killed; times of {moved} files that it wrote were moved by {step:+d} s")
-        return self.told(run, stage)
+        return self.recovered(run, stage)
 
     def leftovers(self) -> Record:
         """What an earlier crash has left: the next run ends it and takes it away."""
@@ -569,7 +569,7 @@ class Trial:
             ]
             self.disturbed.append(f"killed {injecting.kill(upper)}, the guard first; launches live on")
             self.status, self.may_fail = run.wait(), True
-            return self.told(run, stage)
+            return self.recovered(run, stage)
         name = f"tare-{uuid.uuid4().hex[:12]}"
         folder = cache_path("launches", name)
         folder.mkdir(parents=True)

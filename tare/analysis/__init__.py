@@ -4,7 +4,7 @@
 
 - rows of launches: `launch_rows`, `profile_rows`, `sliced_rounds`, `metrics`, `pipeline`
 - comparisons and verdicts: `choice`, `bounds`, `copies`, `switch_costs`, `verdicts`, `tries`
-- beside the verdicts: `step_counts`, `job_length`, `compilers`
+- in addition to the verdicts: `step_counts`, `job_length`, `compilers`
 - reasons and advice: `causes`, `suspects`, `reasons`, `decisions`
 - what the machine can do: `ceilings`, `roofs`, `network`
 - images: `image_costs`, `break_even`

@@ -1,11 +1,11 @@
-"""Two studies claim by claim: whether one that was measured elsewhere, or later, tells the same.
+"""Two studies claim by claim: whether one that was measured elsewhere, or later, agrees with the first.
 
 A claim is a row of the table `verdicts`. It is found again by workload, kind, arm, scenario, launch, metric and
 reference; the set of environments may differ. Of both the same job has to be measured. What one of them lacks is a
 row all the same, with the reason. After Tonkaz's levels (Suetake et al. 2023), by the interval of the difference of
 both log-ratios (`tare.stats.agreement`):
 
-same            inside the margin, and both have one verdict, which tells something, to one side
+same            inside the margin, and both have the same conclusive verdict, to one side
 compatible      inside the margin
 different       not inside, and it excludes zero
 undecided       not inside, and it holds zero; or too few units for a verdict
@@ -108,8 +108,8 @@ def _pairs(first: Side, second: Side) -> Iterator[_Pair]:
             if other is None:
                 yield _Pair(rows=(row, None), reason=_lacking(second, match, row))
             else:
-                untold = _untold(first, row) or _untold(second, other)
-                barred = other_job or _other_row(row, other) or untold
+                unknown = _no_interval(first, row) or _no_interval(second, other)
+                barred = other_job or _other_row(row, other) or unknown
                 few = None if barred else _too_few(first, row) or _too_few(second, other)
                 yield _Pair(rows=(row, other), reason=barred or few, called=UNDECIDED if few else NOT_COMPARED)
     taken = set(matches.values())
@@ -165,7 +165,7 @@ def _lacking(side: Side, question: Question, row: Row | None = None) -> str:
 
 
 def _other_job(first: Plan | None, second: Plan | None) -> str | None:
-    """In what the jobs of two campaigns differ; None where they are one job, or nobody can tell."""
+    """In what the jobs of two campaigns differ; None where they are one job, or that is unknown."""
     if first is None or second is None:
         return None
     one, other = ({name: plan.spec.to_json().get(name) or None for name in JOB} for plan in (first, second))
@@ -184,7 +184,7 @@ def _other_row(first: Row, second: Row) -> str | None:
     return None
 
 
-def _untold(side: Side, row: Row) -> str | None:
+def _no_interval(side: Side, row: Row) -> str | None:
     """Why a side's row has no interval; None where it has one."""
     if not any(pd.isna(row[name]) for name in ("ratio", "ci_low", "ci_high")) and 0 < row["alpha"] < 1:
         return None
@@ -213,9 +213,9 @@ def _decided(side: Side) -> dict[Key, Decision]:
 
 def _row(pair: _Pair, decided: Sequence[Mapping[Key, Decision]]) -> Row:
     """A row without its agreement, where it may have one."""
-    told = [row for row in pair.rows if row is not None]
-    found = {name: told[0][name] for name in CLAIM}
-    found["margin"] = min(row["margin"] for row in told)
+    rows = [row for row in pair.rows if row is not None]
+    found = {name: rows[0][name] for name in CLAIM}
+    found["margin"] = min(row["margin"] for row in rows)
     for side, row, own in zip(SIDES, pair.rows, decided, strict=True):
         if row is None:
             continue
@@ -231,9 +231,9 @@ def _row(pair: _Pair, decided: Sequence[Mapping[Key, Decision]]) -> Row:
             }
     if pair.reason is not None:
         return {**found, "agreement": pair.called, "reason": pair.reason}
-    margins = {row["margin"] for row in told}
+    margins = {row["margin"] for row in rows}
     notes = [f"margins differ, {' and '.join(f'{one:g}' for one in sorted(margins))}: the smaller one counts"]
-    return {**found, "reason": notes[0] if len(margins) > 1 else None, "gap": _gap(*told)}
+    return {**found, "reason": notes[0] if len(margins) > 1 else None, "gap": _gap(*rows)}
 
 
 def _gap(first: Row, second: Row) -> Gap:

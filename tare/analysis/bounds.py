@@ -25,7 +25,7 @@ Stopped = Mapping[str, frozenset[int]]  # by name of the launch, numbers of unit
 def sides(env: str, reference: str) -> tuple[list[str], list[str]]:
     """Launches above and below the line of a comparison; of both hosts the mean counts.
 
-    Each host has a launch without a neighbour of its own.
+    Each host has its own launch without a neighbour.
     """
     hosts = [HOST, CONTROL]
     if reference == HOST:
@@ -65,7 +65,7 @@ class Ends:
         return replace(interval, low=low, high=None if self.at_least else interval.high)
 
     def judge(self, interval: Interval, margin: float) -> str:
-        """The verdict of an interval that was cut: with one end nothing lies inside a margin."""
+        """The verdict of an interval that was cut: with one end nothing is inside a margin."""
         if not self.open:
             return judge(interval, margin)
         low, high = interval.low, interval.high
@@ -73,7 +73,7 @@ class Ends:
         return "different" if beyond else "inconclusive"
 
     def hide(self, mean: float | None) -> bool:
-        """Whether a mean lies towards an end that is not known: nothing can be told from zero on that side."""
+        """Whether a mean is on the side of an unknown end, where nothing can be distinguished from zero."""
         return mean is not None and bool((self.at_least and mean < 0) or (self.at_most and mean > 0))
 
 

@@ -54,7 +54,7 @@ def built(
 def saved_seconds(
     verdicts: pd.DataFrame, metrics: pd.DataFrame, workload: str, env: str
 ) -> tuple[float, float] | None:
-    """Ends of the seconds that a whole run saves beside the host's; None where there is no interval."""
+    """Ends of the seconds that a whole run saves against the host's; None where there is no interval."""
     judged = of_rounds(verdicts, workload)
     own = judged[(judged["launch"] == env) & (judged["metric"] == METRIC) & (judged["reference"] == HOST)]
     runs = of_rounds(metrics, workload)

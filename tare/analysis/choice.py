@@ -16,7 +16,7 @@ from tare.model.studies import arms, layout
 from tare.model.studies.layout import kind_of
 
 KINDS = ("rounds", "steps")
-PROFILE, SWEEP = "profile", "sweep"  # what stands for a campaign's name where there is one of a kind
+PROFILE, SWEEP = "profile", "sweep"  # in place of a campaign's name where there is one of a kind
 PRIMARY, EXPLORATORY = "primary", "exploratory"  # roles of comparisons
 METRIC_OF = {"rounds": "real_s", "steps": "step_s"}  # what a kind of campaign answers
 ENVIRONMENT, SETTING, STACK = "environment", "setting", "stack"  # what is weighed
@@ -52,7 +52,7 @@ def compared(table: pd.DataFrame, kind: str, level: str | None = None, scenario:
     """Rows of the campaigns of one kind that compare environments at one level of a factor.
 
     `table`: metrics or verdicts. `kind`: `rounds` or `steps`. `level`: written `factor=level`; None is the
-    headline's. A level that the headline itself has is there too. `scenario`: what ran beside the units.
+    headline's. A level that the headline itself has is there too. `scenario`: what ran while the units did.
     """
     rows = table[(table["scenario"] == scenario) & (table["campaign"].map(kind_of) == kind)]
     found = {name: layout.arm_of(name) for name in rows["campaign"].unique()}
@@ -73,7 +73,7 @@ def compared(table: pd.DataFrame, kind: str, level: str | None = None, scenario:
 
 
 def headlines(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Verdicts of the headline campaigns, and of those beside them that are headlines at another level.
+    """Verdicts of the headline campaigns, and of the other campaigns that are headlines at another level.
 
     Returns the rows, with what each answers as `asked`.
     """
@@ -128,7 +128,7 @@ def _varied(table: pd.DataFrame, workload: str) -> list[str]:
 
 
 def level_campaigns(table: pd.DataFrame, workload: str) -> list[str]:
-    """Names of all campaigns of one workload that hold a level beside the headline's: arms, settings, stacks."""
+    """Names of all campaigns of one workload with a level other than the headline's: arms, settings, stacks."""
     return [
         *arm_campaigns(table, workload),
         *setting_campaigns(table, workload),
@@ -147,7 +147,7 @@ def weighed(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
 
     Returns headline rows against the host, and levels against the headline's on the host, with `group`, `level` (of
     a setting or stack, as `factor=level`), `size` and `rank`. `size` is the distance of the ratio's logarithm from
-    zero, NaN where there is no ratio; rows of one metric stand together and are ranked together.
+    zero, NaN where there is no ratio; rows of one metric are next to each other and are ranked together.
     """
     headline = joint(verdicts)
     own = (headline["workload"] == workload) & (headline["reference"] == HOST)

@@ -5,7 +5,7 @@ It pays from the step on at which the faster later steps have made good for that
 
     pays_from = 1 + ceil((first_compiled - first_plain) / (later_plain - later_compiled))
 
-Medians over launches; how sure a difference is stands in the verdicts. Memory is the process's peak, and that of
+Medians over launches; how sure a difference is, the verdicts say. Memory is the process's peak, and that of
 the largest program that it called, such as a compiler: the kernel counts one from the fork on, so that it may be
 the process itself. A framework that always compiles has nothing to be held against: its
 compile time is what it says.
@@ -26,7 +26,7 @@ from tare.model.studies.layout import ROUNDS, arm_of, kind_of
 from tare.model.studies.stacks import framework_of
 
 FIRST, LATER, PEAK = "first_step_s", "later_step_s", "peak_rss_bytes"
-CHILD, TOLD = "children_peak_rss_bytes", "compile_s"
+CHILD, REPORTED = "children_peak_rss_bytes", "compile_s"
 COUNTS = ("graphs", "breaks", "operators", "left", "unsupported")
 ALWAYS = {"jax": "xla"}  # by framework: a compiler that it does nothing without
 
@@ -47,13 +47,13 @@ class Steps:
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """One compiler beside none, in one stack."""
+    """One compiler against none, in one stack."""
 
     stack: str
     compiler: str
     compiled: Steps
     plain: Steps | None  # without it; None of a framework that always compiles
-    told_s: float | None = None  # what the framework says that compiling took; None where it does not
+    reported_s: float | None = None  # what the framework says that compiling took; None where it does not
     # `graphs`, `breaks`: graphs that it made of a job, and breaks between them
     graphs: int | None = None
     breaks: int | None = None
@@ -66,7 +66,7 @@ class Compiled:
     @property
     def compile_s(self) -> float | None:
         """What the first step takes longer with the compiler, or what the framework says."""
-        return self.told_s if self.plain is None else self.compiled.first_s - self.plain.first_s
+        return self.reported_s if self.plain is None else self.compiled.first_s - self.plain.first_s
 
     @property
     def pays_from(self) -> int | None:
@@ -98,14 +98,14 @@ def compiled(metrics: pd.DataFrame, workload: str) -> list[Compiled]:
         without = None if always else next(filter(None, map(_steps, _plain(rows, own, arm, stack))), None)
         if without or always:
             counts = {word: _count(launches, f"compiled_{word}") for word in COUNTS}
-            told_s = _median(launches, TOLD)
+            reported_s = _median(launches, REPORTED)
             found.append(
                 Compiled(
                     stack=stack,
                     compiler=compiler,
                     compiled=with_it,
                     plain=without,
-                    told_s=told_s,
+                    reported_s=reported_s,
                     campaign=str(name),
                     **counts,
                 )
@@ -114,9 +114,9 @@ def compiled(metrics: pd.DataFrame, workload: str) -> list[Compiled]:
 
 
 def _plain(rows: pd.DataFrame, own: pd.DataFrame, arm: arms.Arm, stack: str) -> Iterator[pd.DataFrame]:
-    """Where launches of the same stack without the compiler may be: beside it, or in that stack's own campaign."""
-    beside = own[(own["environment"] == HOST) & (own["launch_role"] == "headline")]
-    yield beside[beside["stack"] == stack]
+    """Launches of the same stack without the compiler, from the same units, or from that stack's own campaign."""
+    plain = own[(own["environment"] == HOST) & (own["launch_role"] == "headline")]
+    yield plain[plain["stack"] == stack]
     if arm.other_stack:
         plain = compared(rows, "rounds", f"stack={stack}")
         hosts = of_hosts(plain)
@@ -124,7 +124,7 @@ def _plain(rows: pd.DataFrame, own: pd.DataFrame, arm: arms.Arm, stack: str) -> 
 
 
 def _count(rows: pd.DataFrame, metric: str) -> int | None:
-    """The largest count of a campaign's launches; None where none was told."""
+    """The largest count of a campaign's launches; None where none was reported."""
     values = rows[rows["metric"] == metric]["value"]
     return int(values.max()) if len(values) else None
 

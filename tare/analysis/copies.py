@@ -1,8 +1,8 @@
 """What copies of the same files add to a ratio of steps, where benchmarks/copies.py has measured it here.
 
-Every environment launches from a copy of the files of its own, and keeps it for a whole campaign: what copies
-differ by is the same in all rounds, and more of them make it no smaller. It counts where the benchmark tells copies
-apart. A level of an arm is compared with launches from the same files: nothing of it is in there.
+Every environment launches from its own copy of the files, and keeps it for a whole campaign: what copies
+differ by is the same in all rounds, and more of them make it no smaller. It counts where the benchmark finds a
+difference. A level of an arm is compared with launches from the same files: nothing of it is in there.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def between_copies(found: CopiesRecord | None, campaign: SealedCampaign) -> Spre
 def part_of(between: Spread | None, campaign: SealedCampaign, env: str, reference: str) -> Spread | None:
     """What copies add to the log-ratio of a comparison; None where they add nothing.
 
-    Beside an environment's copy the mean of the hosts has half of a variance where both have copies of their own, a
-    whole one where they share one.
+    To the variance of an environment's copy the mean of the hosts adds half a variance where both have their own
+    copies, a whole one where they share one.
     """
     if between is None or reference != HOST:
         return None

@@ -47,7 +47,7 @@ OWN = {name: name for name in ("kind", "factor", "level", "length_s", "rank")}
 
 
 class Weight(StrEnum):
-    """What a level weighs beside all environments."""
+    """What a level weighs against all environments."""
 
     MORE = "more"
     LESS = "less"
@@ -108,7 +108,7 @@ class Decision:
         return self.cell.workload
 
     @property
-    def told(self) -> tuple[float, float] | None:
+    def ends(self) -> tuple[float, float] | None:
         """Both ends of the interval; None where one is missing."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
@@ -125,8 +125,8 @@ class Decision:
             **self.cell.row(),
             **{column: getattr(self, name) for name, column in {**JUDGED, **OWN}.items()},
             **{
-                f"{name}_{end}": told and told[place]
-                for name, told in ends.items()
+                f"{name}_{end}": both and both[place]
+                for name, both in ends.items()
                 for place, end in enumerate(("low", "high"))
             },
             "weight": self.weight and self.weight.value,
@@ -158,8 +158,8 @@ def _read(row: Mapping[str, Any]) -> Decision:
 
 def _values(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a row of `verdicts` and one of `decisions` have alike."""
-    told = {name: _or_none(row.get(column)) for name, column in JUDGED.items()}
-    return {"cell": read_cell(row), "control": _ends(row, "control_ci"), **told}
+    judged = {name: _or_none(row.get(column)) for name, column in JUDGED.items()}
+    return {"cell": read_cell(row), "control": _ends(row, "control_ci"), **judged}
 
 
 def decide(
@@ -168,7 +168,7 @@ def decide(
     """Every decision of a study, workload by workload.
 
     `made`: its tables by name: metrics, verdicts, job_length, kernels, fingerprints. `fewest`: units before
-    anything is told apart, by workload and kind of its headline campaigns.
+    anything is significant, by workload and kind of its headline campaigns.
     """
     verdicts = made["verdicts"]
     found: list[Decision] = []
@@ -191,8 +191,8 @@ def compared_rows(verdicts: pd.DataFrame, metrics: pd.DataFrame, workload: str) 
     found = []
     for row in own[chosen.astype(bool)].to_dict("records"):
         one, rank = _compared(row), ranks.get(_key(row))
-        base_s, told = _base_s(medians, main, one), one.told
-        seconds = None if told is None or base_s is None else ((told[0] - 1) * base_s, (told[1] - 1) * base_s)
+        base_s, ends = _base_s(medians, main, one), one.ends
+        seconds = None if ends is None or base_s is None else ((ends[0] - 1) * base_s, (ends[1] - 1) * base_s)
         found.append(replace(one, seconds=seconds, rank=rank))
     ranked = [one for one in found if one.rank is not None]
     return [replace(one, weight=_weight(one, ranked)) for one in found]
@@ -229,7 +229,7 @@ def _base_s(medians: Mapping[tuple[str, str, str], float], main: Mapping[str, st
 
 
 def _weight(one: Decision, ranked: Sequence[Decision]) -> Weight | None:
-    """A level on the host against all environments of the headline, which are ranked beside it."""
+    """A level on the host against all environments of the headline, which are ranked with it."""
     if one.rank is None or one.factor == ENVIRONMENT:
         return None
     others = (other for other in ranked if other.factor == ENVIRONMENT and other.metric == one.metric)
@@ -243,9 +243,9 @@ def _weight(one: Decision, ranked: Sequence[Decision]) -> Weight | None:
 
 def size_of(one: Decision) -> tuple[float, float] | None:
     """Least and largest distance from zero that the interval of the ratio's logarithm holds."""
-    if one.told is None:
+    if one.ends is None:
         return None
-    low, high = (math.log(end) for end in one.told)
+    low, high = (math.log(end) for end in one.ends)
     least = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
     return least, max(abs(low), abs(high))
 
@@ -272,11 +272,11 @@ def with_changes(found: Sequence[Decision]) -> list[Decision]:
 
 
 def _change(one: Decision, found: Sequence[Decision]) -> Change | None:
-    if one.told is None or one.factor == CO_RUNNER or one.verdict not in DIFFERENT:
+    if one.ends is None or one.factor == CO_RUNNER or one.verdict not in DIFFERENT:
         return None
     if one.factor != ENVIRONMENT:
         return _of_level(one)
-    if one.verdict != "different" or one.told[0] <= 1:
+    if one.verdict != "different" or one.ends[0] <= 1:
         return None
     same = (one.env, one.metric, one.cell.scenario)
     levels = [
@@ -287,18 +287,18 @@ def _change(one: Decision, found: Sequence[Decision]) -> Change | None:
         and other.verdict in DIFFERENT
         and (change := _of_level(other)) is not None
     ]
-    least = levels or _to_others(one, one.told, found) or [_moved(HOST, one.told, (1.0, 1.0))]
+    least = levels or _to_others(one, one.ends, found) or [_moved(HOST, one.ends, (1.0, 1.0))]
     return min(least, key=lambda change: change.high)
 
 
 def _of_level(one: Decision) -> Change | None:
     """The level itself, where it is faster for sure."""
-    if one.told is None or one.told[1] >= 1 or one.factor == CO_RUNNER:
+    if one.ends is None or one.ends[1] >= 1 or one.factor == CO_RUNNER:
         return None
-    return Change(factor=one.factor, level=one.level, low=one.told[0], high=one.told[1])
+    return Change(factor=one.factor, level=one.level, low=one.ends[0], high=one.ends[1])
 
 
-def _to_others(one: Decision, told: tuple[float, float], found: Sequence[Decision]) -> list[Change]:
+def _to_others(one: Decision, ends: tuple[float, float], found: Sequence[Decision]) -> list[Change]:
     """Environments of the same rounds that surely take less than this one; both intervals hold at once."""
     return [
         change
@@ -306,8 +306,8 @@ def _to_others(one: Decision, told: tuple[float, float], found: Sequence[Decisio
         if other.factor == ENVIRONMENT
         and (other.cell.campaign, other.cell.workload, other.cell.scenario) == _rounds_of(one)
         and (other.metric, other.length_s) == (one.metric, one.length_s)
-        and other.told is not None
-        and (change := _moved(other.env, told, other.told)).high < 1
+        and other.ends is not None
+        and (change := _moved(other.env, ends, other.ends)).high < 1
     ]
 
 
@@ -333,17 +333,17 @@ def _jobs(table: pd.DataFrame, workload: str) -> Iterator[Decision]:
 
 def _job(row: Mapping[str, Any], own: pd.DataFrame, host_s: float) -> Decision:
     low, high, length_s = _or_none(row["low"]), _or_none(row["high"]), float(row["length_s"])
-    told = None if low is None or high is None or low <= -1 else (1 + low, 1 + high)
+    ends = None if low is None or high is None or low <= -1 else (1 + low, 1 + high)
     lacking = _or_none(row["reason"])
     if low is not None and low <= -1:
         lacking = "its interval reaches down to no time at all"
     verdict, reason, change, seconds = INCONCLUSIVE, NOTHING, None, None
-    if told is not None:
-        logs = [math.log(end) for end in told]
+    if ends is not None:
+        logs = [math.log(end) for end in ends]
         verdict = judge(Interval(n=int(row["n_units"]), mean=sum(logs) / 2, low=logs[0], high=logs[1]), LIMIT)
-        seconds = ((told[0] - 1) * (host_s + length_s), (told[1] - 1) * (host_s + length_s))
+        seconds = ((ends[0] - 1) * (host_s + length_s), (ends[1] - 1) * (host_s + length_s))
         reason = _of_job(own, length_s) if verdict in DIFFERENT else NOTHING
-        change = _moved(HOST, told, (1.0, 1.0)) if verdict == "different" and told[0] > 1 else None
+        change = _moved(HOST, ends, (1.0, 1.0)) if verdict == "different" and ends[0] > 1 else None
     return Decision(
         cell=read_cell(row),
         metric=JOB,
@@ -351,9 +351,9 @@ def _job(row: Mapping[str, Any], own: pd.DataFrame, host_s: float) -> Decision:
         factor=ENVIRONMENT,
         level=row["launch"],
         reference=HOST,
-        ratio=None if told is None else 1 + float(row["value"]),
-        low=told and told[0],
-        high=told and told[1],
+        ratio=None if ends is None else 1 + float(row["value"]),
+        low=ends and ends[0],
+        high=ends and ends[1],
         seconds=seconds,
         control=None,
         control_reaches=None,

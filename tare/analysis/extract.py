@@ -45,10 +45,10 @@ def build(
 
     Of records their paths. `margins`: the study's, where they are known: campaigns that were planned with others
     are refused. `copies`: where this machine has measured how much copies of the files differ. `stack_profiles`: of
-    other stacks, a table of their own. `jobs`: processes; from two on the profiled launches, whose traces are long,
-    are read beside the campaigns. Raises IntegrityError: a record was changed after it was sealed, or is cut short;
-    a ledger was edited. UserError: records that must not be mixed, each named; a profile that does not lie under
-    its own workload.
+    other stacks, a separate table. `jobs`: processes; from two on the profiled launches, whose traces are long,
+    are read in parallel to the campaigns. Raises IntegrityError: a record was changed after it was sealed, or is
+    cut short; a ledger was edited. UserError: records that must not be mixed, each named; a profile that is not
+    under its own workload.
     """
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in tables.SCHEMAS}
     read = [_campaign(sealed) for sealed in campaigns]
@@ -56,8 +56,8 @@ def build(
     refuse_mixtures(read, margins)
     inputs = [(path, read_pipeline(path)) for path in pipelines]
     other = [(path, read_profile(path)) for path in stack_profiles]
-    told = [(path, one.study) for path, one in (*records, *other)] + [(path, one.study) for path, one in inputs]
-    _refuse_several("studies", [(one.path, one.plan.study) for one in read] + told)
+    named = [(path, one.study) for path, one in (*records, *other)] + [(path, one.study) for path, one in inputs]
+    _refuse_several("studies", [(one.path, one.plan.study) for one in read] + named)
     measured = [(path, one.measured_on) for path, one in (*records, *other)]
     measured += [(path, one.measured_on) for path, one in inputs]
     _refuse_several("machines", [(one.path, one.plan.machine.name) for one in read] + measured)
@@ -105,7 +105,7 @@ def _add_campaigns(
         if _is_judged(campaign) and found:
             attempt = tries[campaign.path]
             attempts[campaign.workload, campaign.name] = attempt
-            table = pd.DataFrame([*found, *metrics.headline_beside(campaign, viewed)])
+            table = pd.DataFrame([*found, *metrics.headline_hosts(campaign, viewed)])
             judged.append(
                 verdicts.Measured(
                     campaign=campaign,
@@ -118,7 +118,7 @@ def _add_campaigns(
             rows["counts"] += step_counts.count_rows(campaign, pd.DataFrame(found), attempt.share)
     for row in verdicts.study_rows(judged):
         attempt = attempts[row["workload"], row["campaign"]]
-        rows["verdicts"].append({**row, "attempt": attempt.number, "reason": attempt.beside(row["reason"])})
+        rows["verdicts"].append({**row, "attempt": attempt.number, "reason": attempt.with_note(row["reason"])})
     rows["job_length"] = job_length.cost_rows(judged)
 
 
@@ -166,19 +166,19 @@ def _rows_of_stacks(
 def _scaled(campaign: SealedCampaign, batch: int | None) -> str | None:
     """What of a campaign's jobs is not as it was published, at a batch; None where its plan says nothing of it.
 
-    Groups stop after steps of their own; beside a neighbour there are two jobs.
+    Groups have their own number of steps; with a neighbour there are two jobs.
     """
     part, where = campaign.plan.part or {}, f"{campaign.path}: part"
     settings = (part.get("workloads") or {}).get(campaign.workload)
-    told = []
+    found = []
     if settings is not None and "published" in settings:
         kept = {key: value for key, value in settings.items() if key in Batch.model_fields}
         steps = (part.get("distributed") or {}).get("steps")
-        told.append(parse(Batch, kept, where).scaled(campaign.workload, batch, steps))
+        found.append(parse(Batch, kept, where).scaled(campaign.workload, batch, steps))
     if campaign.plan.scenario == SHARED and part.get("shared"):
         is_small = campaign.arm is not None and campaign.arm.name == SMALL_NEIGHBOUR
-        told.append(parse(Shared, part["shared"], where).beside(is_small=is_small))
-    return "; ".join(text for text in told if text) or None
+        found.append(parse(Shared, part["shared"], where).scaled_co_runner(is_small=is_small))
+    return "; ".join(text for text in found if text) or None
 
 
 def refuse_mixtures(campaigns: Sequence[SealedCampaign], margins: Mapping[str, float] | None = None) -> None:
@@ -203,7 +203,7 @@ def refuse_mixtures(campaigns: Sequence[SealedCampaign], margins: Mapping[str, f
         if margins is not None and dict(own) != dict(margins):
             raise UserError(
                 f"{sealed} was planned with the margins {_shown(own)}, the study says {_shown(margins)}: margins "
-                "stand before the data; restore them, or run the campaign again"
+                "are set before the data; restore them, or run the campaign again"
             )
         if first is not None and dict(first[1]) != dict(own):
             raise UserError(
@@ -228,17 +228,17 @@ def _refuse_several(what: str, records: Sequence[tuple[Path, str]]) -> None:
 
 
 def _campaign(sealed: Path) -> SealedCampaign:
-    """A sealed campaign, which lies in a folder of its own name, in that of its workload and its machine."""
+    """A sealed campaign, whose folder has its name and is in that of its workload and its machine."""
     found = read_sealed(sealed)
     if found.plan.workload != found.workload:
         raise IntegrityError(
-            f"{sealed} is of workload {found.plan.workload!r} and lies under {found.workload!r}: run it again"
+            f"{sealed} is of workload {found.plan.workload!r} but is under {found.workload!r}: run it again"
         )
-    lies_under, own = sealed.parent.parent.parent.name, found.plan.machine.name
-    if lies_under != own and recorded_machine(sealed) is None:
-        raise IntegrityError(f"{sealed} is of machine {own!r} and lies under {lies_under!r}: move it back")
+    under, own = sealed.parent.parent.parent.name, found.plan.machine.name
+    if under != own and recorded_machine(sealed) is None:
+        raise IntegrityError(f"{sealed} is of machine {own!r} but is under {under!r}: move it back")
     if found.key.kind != found.kind:
-        raise IntegrityError(f"{sealed} is a campaign of {found.kind} and lies under {found.name!r}: run it again")
+        raise IntegrityError(f"{sealed} is a campaign of {found.kind} but is under {found.name!r}: run it again")
     return found
 
 

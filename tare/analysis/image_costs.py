@@ -29,7 +29,7 @@ from tare.model.rows import measured
 from tare.model.schema import read
 from tare.model.studies.cells import CellKey
 
-SHARED = "oci"  # stands for the image that all contained environments derive from
+SHARED = "oci"  # stands in for the image that all contained environments derive from
 ALL_WORKLOADS = "all"  # an image is the same for every workload
 STAGES = {"fetch": "fetch_s", "tree": "tree_s", "base": "base_s", "assemble": "assemble_s"}
 CONVERT = "convert_s"

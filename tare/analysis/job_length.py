@@ -23,7 +23,7 @@ from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import is_headline, read_name
 from tare.stats.costs import Cost, CostBox
-from tare.stats.intervals import UNKNOWN, Interval, tellable
+from tare.stats.intervals import UNKNOWN, Interval, without_wild_ends
 
 ONCE = (*(name for name in PHASES if name != "epoch_rest_s"), "exit_s")
 STEP = "step_s"
@@ -93,7 +93,7 @@ class _Pair:
         if steps is not None:
             values = pivot(steps.metrics, STEP).reindex(columns=list(steps.campaign.plan.launch_names))
             pairs = {env: contrasts(values, env, HOST) for env in (CONTROL, *self.environments)}
-            self.step = {env: tellable(one) for env, one in self._intervals(steps, pairs).items()}
+            self.step = {env: without_wild_ends(one) for env, one in self._intervals(steps, pairs).items()}
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Of the host what happens once; of each environment both parts, then what follows from them."""
@@ -111,7 +111,7 @@ class _Pair:
 
     def _modelled(self, env: str, fixed: Interval, step: Interval) -> Iterator[dict[str, Any]]:
         n, reason = min(fixed.n, step.n), self._bounded(env) or self._open(fixed, step)
-        host_s, fixed_s, logs = self.host.mean, fixed.told, step.told
+        host_s, fixed_s, logs = self.host.mean, fixed.mean_low_high, step.mean_low_high
         if reason is not None or self.steps is None or host_s is None or fixed_s is None or logs is None:
             nothing = replace(UNKNOWN, n=n)
             for length_s in NAMED:
@@ -122,14 +122,14 @@ class _Pair:
         alpha = _alpha(self.runs) + _alpha(self.steps)
         for length_s in LENGTHS:
             low, high = box.at(length_s)
-            told = Interval(n=n, mean=middle.at(length_s), low=low, high=high)
-            yield self._row(self.runs, env, "cost", told, alpha, length_s=length_s, source=MODEL)
+            cost = Interval(n=n, mean=middle.at(length_s), low=low, high=high)
+            yield self._row(self.runs, env, "cost", cost, alpha, length_s=length_s, source=MODEL)
         low, high = box.below(LIMIT)
-        told = Interval(n=n, mean=middle.below(LIMIT), low=low, high=high)
-        yield self._row(self.runs, env, "length_below", told, alpha, unit="s", source=MODEL)
+        length = Interval(n=n, mean=middle.below(LIMIT), low=low, high=high)
+        yield self._row(self.runs, env, "length_below", length, alpha, unit="s", source=MODEL)
 
     def _bounded(self, env: str) -> str | None:
-        """Why what happens once can't be told of an environment, or of the hosts; None where it can."""
+        """Why what happens once can't be determined for an environment, or for the hosts; None where it can."""
         units = frozenset[int]().union(*(self.stopped.get(name, ()) for name in {env, HOST, CONTROL}))
         if not units:
             return None
@@ -147,7 +147,7 @@ class _Pair:
         ]
         if few:
             return f"{', '.join(few)} that the study asks for before a verdict"
-        if fixed.told is None or step.told is None:
+        if fixed.mean_low_high is None or step.mean_low_high is None:
             return f"{fixed.n} complete rounds and {step.n} with steps give no interval that says anything"
         return None
 

@@ -1,6 +1,6 @@
 """One launch as rows: every number with its unit, its kind, its source, or its reason (`tare.model.rows`).
 
-Instants from inside are put on the launcher's clock. Where the two clocks differ, what lies between one of each is
+Instants from inside are put on the launcher's clock. Where the two clocks differ, the time between one of each is
 off by no more than `clock_error_s`.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from tare.analysis.told_steps import AFTER, BEFORE, parts_by_steps, step_times
+from tare.analysis.reported_steps import AFTER, BEFORE, parts_by_steps, step_times
 from tare.core.errors import IntegrityError
 from tare.model.journals.units import TRAIN, launched_ns, mark_ns, real_s, replicates_at
 from tare.model.records.campaigns import Unit
@@ -44,8 +44,8 @@ LATE_IMPORTS = {
     phase: f"{phase.removesuffix('_s')}_imports_s" for phase in ("join_s", "data_s", "model_s", "first_step_s")
 }
 PROGRAM = "program_s"  # of a command, of which no phase is known, from its first instruction to its end
-# Of a command whose hook told its steps; the parts of its program around them, and the median of a step.
-TOLD_STEPS = ("before_steps_s", "told_step_s", "after_steps_s")
+# Of a command whose hook reported its steps: the parts of its program around them, and the median of a step.
+REPORTED_STEPS = ("before_steps_s", "told_step_s", "after_steps_s")
 SLOWDOWN = "slowdown"
 JOINED = "joined"  # the mark of a group's member when all have met
 # Metrics of an exchange, and what each is of its members' steps: the median of those behind the warm-up.
@@ -54,7 +54,7 @@ EXCHANGE_TIMES = ("group_step_s", "compute_step_s", "exchange_s", "exposed_excha
 # What names the operators of a framework, by its name.
 PROFILERS = {"torch": "torch.profiler", "tensorflow": "TensorFlow's own profiler"}
 REPLICATES = "replicates"  # source of training steps: processes that make them after a whole run's epoch
-# Metric and source that stand for a launch that could not be, by kind of campaign.
+# Metric and source of the row of a launch that could not be, by kind of campaign.
 ANSWERS = {
     "rounds": ("real_s", "launcher"),
     "sweep": ("real_s", "launcher"),
@@ -86,7 +86,7 @@ def absent(kind: str, reason: str) -> Row:
 def whole_run_rows(launch: LaunchRecord) -> list[Row]:
     """Metrics of one launch of a whole run.
 
-    `real_s` runs from just before the runtime's start to its end, without the harness's own bookkeeping, which lies
+    `real_s` runs from just before the runtime's start to its end, without the harness's own bookkeeping, which is
     between the end of the paper's epoch and the last mark, and without what a transport takes to carry files
     (`put_s`, `fetch_s`). `user_s` and `system_s`
     are getrusage inside, loader worker included, from the program's first line to the end of the epoch. Of a group,
@@ -135,7 +135,7 @@ def whole_run_rows(launch: LaunchRecord) -> list[Row]:
 
 
 def command_rows(launch: LaunchRecord) -> list[Row]:
-    """Parts of a run of a command that was held at its first instruction, and its steps where a hook told them."""
+    """Parts of a run of a command that was held at its first instruction; its steps where a hook reported them."""
     if launch.slices is None:
         return []
     start_s, exit_s = launch.slices.start_s, launch.slices.exit_s
@@ -147,23 +147,23 @@ def command_rows(launch: LaunchRecord) -> list[Row]:
     parts, steps = parts_by_steps(launch), step_times(launch)
     if parts is None or launch.steps is None:
         return rows
-    told = (parts[BEFORE], statistics.median(steps), parts[AFTER])
+    seconds = (parts[BEFORE], statistics.median(steps), parts[AFTER])
     source = f"{launch.steps.teller}, {len(steps)} steps"
-    return rows + [measured(name, value, "s", source) for name, value in zip(TOLD_STEPS, told, strict=True)]
+    return rows + [measured(name, value, "s", source) for name, value in zip(REPORTED_STEPS, seconds, strict=True)]
 
 
-def slowdown_row(beside: LaunchRecord | None, alone: LaunchRecord | None) -> Row:
-    """Time of a whole run beside a neighbour by that of the same run without one, in the same unit.
+def slowdown_row(shared: LaunchRecord | None, alone: LaunchRecord | None) -> Row:
+    """Time of a whole run with a neighbour by that of the same run without one, in the same unit.
 
-    `beside`, `alone`: None where there was none; with one that failed there is no ratio.
+    `shared`, `alone`: None where there was none; with one that failed there is no ratio.
     """
     source, unit = "launcher", "1"
-    for launch, what in ((beside, "beside the neighbour"), (alone, "without the neighbour")):
+    for launch, what in ((shared, "with the neighbour"), (alone, "without the neighbour")):
         if launch is None or not launch.ok:
             reason = failure(launch) if launch else "there was no launch"
             return unavailable(SLOWDOWN, unit, source, f"{what}: {reason}")
-    assert beside is not None and alone is not None
-    return measured(SLOWDOWN, real_s(beside) / real_s(alone), unit, source)
+    assert shared is not None and alone is not None
+    return measured(SLOWDOWN, real_s(shared) / real_s(alone), unit, source)
 
 
 def others_rows(unit: Unit) -> list[Row]:
@@ -212,7 +212,7 @@ def _later_step(results: TrainResults, rest_s: float) -> list[Row]:
 def _compiled(launch: LaunchRecord) -> list[Row]:
     """Graphs that a compiler made, breaks between them, operators in and outside; none without a compiler.
 
-    Beside them the memory of the programs that it calls, where it calls any, and what it says to have taken.
+    In addition the memory of the programs that it calls, where it calls any, and what it says to have taken.
     """
     inside = launch.seen_inside()
     framework = inside.facts.framework
@@ -255,7 +255,7 @@ def exchange_rows(results: TrainResults) -> list[Row]:
     """What a step of a group's member took: its own computing, and what it exchanged; none of a launch alone.
 
     `compute_step_s` is the step less the time in which nothing but the exchange was left to be done
-    (`exposed_exchange_s`); `exchange_s` is all time with an exchange under way, beside computing or not.
+    (`exposed_exchange_s`); `exchange_s` is all time with an exchange under way, during computing or not.
     `exchange_bytes_per_s` is the payload by that. Medians over the steps behind the warm-up, the first one apart.
     """
     found = results.exchange
@@ -312,9 +312,9 @@ def boot_rows(launch: LaunchRecord) -> list[Row]:
 
 
 def _runtime_cpu(launch: LaunchRecord) -> Row:
-    """CPU time before the first line of the program and after its last: what was reaped, less what lies between."""
+    """CPU time before the first line of the program and after its last: what was reaped, less what is between."""
     entry, last = (launch.seen_inside().mark(name) for name in ("entry", "last"))
-    why = "the program is no descendant of the client, so its helpers can't be told from others"
+    why = "the program is no descendant of the client, so its helpers can't be distinguished from others"
     if launch.client_user_s is None or launch.client_system_s is None:
         return unavailable("runtime_cpu_s", "s", "wait4", "the transport does not say what its client used")
     inside = last.user_s + last.system_s - entry.user_s - entry.system_s

@@ -35,7 +35,7 @@ def compared(
 ) -> list[Row]:
     """Rows of the table `machines`, question by question.
 
-    By machine: `found`, the decisions of its own results; `kinds`, of which equal machines have the same; `hosts`,
+    By machine: `found`, the decisions of its results; `kinds`, of which equal machines have the same; `hosts`,
     host names. `confidence`: of the rows of kinds; each by itself.
     """
     twice = {
@@ -94,7 +94,7 @@ def _alone(question: Question, machine: str, kind: str, one: Decision | None) ->
 def _together(
     question: Question, kind: str, found: Sequence[Decision | None], against: str | None, alpha: float
 ) -> Row:
-    """What equal machines tell together; unavailable where one has no interval, or something is `against` it."""
+    """The joint result of equal machines; unavailable where one has no interval, or something is `against` it."""
     row = {**_row(question, kind, TOGETHER), "n": len(found), "alpha": alpha}
     effects = [effect for one in found if one is not None and (effect := _effect(one)) is not None]
     margin = max((one.margin for one in found if one is not None), default=None)
@@ -123,9 +123,9 @@ def _verdict(mean: Interval, found: Sequence[Decision | None], margin: float) ->
 
 def _effect(one: Decision) -> tuple[float, float] | None:
     """Logarithm of the ratio and its error; None without an interval that has both ends, or of no width."""
-    if one.told is None or one.ratio is None or one.alpha is None or one.n < FEWEST:
+    if one.ends is None or one.ratio is None or one.alpha is None or one.n < FEWEST:
         return None
-    half = math.log(one.told[1] / one.told[0]) / 2
+    half = math.log(one.ends[1] / one.ends[0]) / 2
     return (math.log(one.ratio), half / t_quantile(one.alpha, one.n - 1)) if half > 0 else None
 
 

@@ -48,7 +48,7 @@ def campaign_metrics(campaign: SealedCampaign) -> list[Row]:
     rows += [
         {**identify(plan, campaign.name, env, batch), "rep": unit.unit, **row}
         for unit in campaign.counted
-        for env, row in _beside_launches(campaign, unit)
+        for env, row in _whole_unit_rows(campaign, unit)
     ]
     for env, reason in plan.unavailable.items():
         identity = identify(plan, campaign.name, env, batch)
@@ -63,13 +63,13 @@ def campaign_metrics(campaign: SealedCampaign) -> list[Row]:
 
 
 def _slowdowns(plan: Plan, unit: Unit) -> Iterator[tuple[str, Row]]:
-    """By environment: its launch beside a neighbour by the one without, where a unit has both."""
+    """By environment: its launch with a neighbour by the one without, where a unit has both."""
     for role in plan.launches:
         if not role.is_alone and (alone := alone_of(role.name)) in plan.launch_names:
             yield role.name, slowdown_row(unit.launches.get(role.name), unit.launches.get(alone))
 
 
-def headline_beside(campaign: SealedCampaign, others: Iterable[SealedCampaign]) -> list[Row]:
+def headline_hosts(campaign: SealedCampaign, others: Iterable[SealedCampaign]) -> list[Row]:
     """Rows of the host's training steps at the headline's level of the allocator, from the same rounds.
 
     The mean (of logs) of its two hosts, under the same unit's number, as `host.headline`. None of whole runs, of
@@ -135,8 +135,8 @@ def _unit_rows(campaign: SealedCampaign, unit: Unit) -> Iterator[tuple[str, int,
             yield env, size, [*whole_run_rows(launch), *slice_rows(launch)]
 
 
-def _beside_launches(campaign: SealedCampaign, unit: Unit) -> Iterator[tuple[str, Row]]:
-    """By environment, what a unit tells of several of its whole runs together, and of the machine."""
+def _whole_unit_rows(campaign: SealedCampaign, unit: Unit) -> Iterator[tuple[str, Row]]:
+    """By environment, what a unit says of several of its whole runs together, and of the machine."""
     if campaign.level is not None:
         return
     yield from _slowdowns(campaign.plan, unit)
@@ -160,8 +160,8 @@ def identity_of(metrics: pd.DataFrame) -> Row:
 def pivot(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Measured values of one metric: one row per repetition, one column per environment.
 
-    What stands there more than once is its mean. As pandas' pivot_table, which takes ten times as long for as few
-    rows as these.
+    Several values of one launch are replaced by their mean. Equals pandas' pivot_table, which takes ten times as
+    long for so few rows.
     """
     chosen = (
         (metrics["metric"] == metric) & (metrics["kind"] != "unavailable") & metrics["rep"].notna()

@@ -30,7 +30,7 @@ from tare.model.studies.layout import read_profile_name
 from tare.profilers import counters, timeline, torch_trace
 from tare.profilers.ncu import read_metrics
 
-NO_DEVICE = "the device is a CPU: it has no memory of its own that data would be copied to"
+NO_DEVICE = "the device is a CPU: it has no separate memory that data would be copied to"
 NO_COUNTERS = "needs hardware counters of the memory controller, which this device or machine does not give"
 NO_LAUNCH = "no launch was made under the profiler"
 NO_TRACE = "no trace was recorded"
@@ -51,7 +51,7 @@ SAMPLED_RATES = {
     "asked_bytes_per_s": ("asked_bytes", 1.0),
     "throttled_percent": ("throttled_s", 100.0),
 }
-# Totals of a launch: field of its last sample, unit, under which name a reason stands.
+# Totals of a launch: field of its last sample, unit, under which name its reason is.
 TOTALS = {
     "sampled_read_bytes": ("read_bytes", "B", "io"),
     "sampled_written_bytes": ("written_bytes", "B", "io"),
@@ -65,7 +65,7 @@ HOST_SIDE = {"host_fill_s": ("aten::fill_", "aten::zero_"), "host_copy_s": ("ate
 
 
 def read_profile(path: Path) -> ProfileRecord:
-    """The record of a profiled launch, which lies under its own workload and environment.
+    """The record of a profiled launch, which is under its own workload and environment.
 
     Raises IntegrityError: it is no such record, or another's.
     """
@@ -80,7 +80,7 @@ def read_profile(path: Path) -> ProfileRecord:
         ("stack", read_levels(record.arm).get(STACK, SAME), level),
     ):
         if has != folder:
-            raise IntegrityError(f"{path} is of {key} {has!r} and lies under {folder!r}: run it again")
+            raise IntegrityError(f"{path} is of {key} {has!r} but is under {folder!r}: run it again")
     try:
         if record.ok:
             record.profiled()
@@ -90,7 +90,7 @@ def read_profile(path: Path) -> ProfileRecord:
 
 
 class ProfileRows:
-    """Tables of one profiled launch whose files lie in `folder`."""
+    """Tables of one profiled launch whose files are in `folder`."""
 
     def __init__(self, record: ProfileRecord, folder: Path) -> None:
         self.record = record
@@ -140,15 +140,15 @@ class ProfileRows:
         return torch_trace.operators(self.events or (), self._own_times).set_index("name")
 
     @property
-    def _told(self) -> ProfileResults:
-        """What a launch that succeeded gave; nobody asks another."""
+    def _succeeded(self) -> ProfileResults:
+        """Results of a launch that succeeded; not called of another."""
         assert self.results is not None
         return self.results
 
     @property
     def steps(self) -> int:
         """Number of recorded steps."""
-        return self._told.profiled_steps
+        return self._succeeded.profiled_steps
 
     def metrics(self) -> list[Row]:
         """Metric rows of the launch, per training step where the name says so."""
@@ -159,7 +159,7 @@ class ProfileRows:
         return [{**self.identity, "rep": None, **row} for row in rows]
 
     def _counted(self) -> list[Row]:
-        counts = self._told.counts
+        counts = self._succeeded.counts
         names = {"flops_per_step": ("flops", "1"), "operator_bytes_per_step": ("bytes", "B")}
         rows = None if counts.operators is None else counts.operators.values()
         return [
@@ -169,13 +169,13 @@ class ProfileRows:
 
     def _timed(self) -> list[Row]:
         source = profiler_of(self.record)
-        plain = statistics.median(self._told.plain_step_s)
+        plain = statistics.median(self._succeeded.plain_step_s)
         rows = [measured("plain_step_s", plain, "s", "marks")]
         if self.events is None:
-            why = self._told.profiler_reason or NO_TRACE
+            why = self._succeeded.profiler_reason or NO_TRACE
             return [*rows, unavailable("profiler_slowdown", "1", source, why)]
         operators = self._operators
-        slowdown = statistics.median(self._told.profiled_step_s) / plain
+        slowdown = statistics.median(self._succeeded.profiled_step_s) / plain
         rows += [
             measured("profiler_slowdown", slowdown, "1", source),
             measured("operator_s_per_step", operators["self_s"].sum() / self.steps, "s", source),
@@ -233,13 +233,13 @@ class ProfileRows:
 
     def _total(self, name: str, of: str, unit: str, key: str) -> Row:
         """What was used until the last sample."""
-        results = self._told
+        results = self._succeeded
         last = getattr(results.samples[-1], of) if results.samples else None
         return measured(name, last, unit, "sampler", results.sample_reasons.get(key, NOT_SAMPLED))
 
     def _rates(self) -> list[Row]:
         """Samples a second with the loader and on batches in memory; modelled operations by measured time."""
-        results, plain_s = self._told, statistics.median(self._told.plain_step_s)
+        results, plain_s = self._succeeded, statistics.median(self._succeeded.plain_step_s)
         counted = results.counts.operators
         rate, steps = None, results.loaded_steps
         if steps:
@@ -254,7 +254,7 @@ class ProfileRows:
 
     def _sampling_cost(self) -> list[Row]:
         """Of sampling itself: CPU time of its thread by the time sampled, and steps with it by steps without."""
-        results, source = self._told, "sampler"
+        results, source = self._succeeded, "sampler"
         sampled_ns = results.samples[-1].at_ns - results.samples[0].at_ns if results.samples else 0
         share = slowdown = None
         if results.sampler_cpu_s is not None and sampled_ns:
@@ -312,7 +312,7 @@ class ProfileRows:
         ]
 
     def operator_rows(self) -> list[Row]:
-        """One row per operator: profiled calls and own time beside counted FLOPs and bytes, per step."""
+        """One row per operator: profiled calls and own time, counted FLOPs and bytes, per step."""
         if self.results is None:
             return []
         counted = self.results.counts.operators or {}
@@ -332,9 +332,9 @@ class ProfileRows:
         ]
 
     def family_rows(self) -> list[Row]:
-        """One row per family of operators: own time per profiled step with its spread, beside what was counted.
+        """One row per family of operators: own time per profiled step with its spread, and what was counted.
 
-        Where kernels run on a device of their own, a CPU operator's time is not theirs, and there is no time.
+        Where kernels run on a separate device, a CPU operator's time is not theirs, and there is no time.
         """
         if self.results is None:
             return []
@@ -391,7 +391,7 @@ def _rate(before: Sample | None, sample: Sample, total: str, factor: float) -> f
 
 
 def stack_profile_rows(record: ProfileRecord, folder: Path) -> list[Row]:
-    """Families of operators of a profiled launch in another stack, beside what a step took without the profiler.
+    """Families of operators of a profiled launch in another stack, and what a step took without the profiler.
 
     A launch that could not be, or whose framework names no operators, is one row with its reason.
     """
@@ -447,8 +447,8 @@ def _sensors(record: ProfileRecord) -> list[Row]:
     marks = {mark.name: mark.at_ns + offset_ns for mark in record.seen_inside().marks}
     first, last = marks.get("plain_steps", 0), marks.get("steady", -1)
     chosen = [sample.model_dump() for sample in record.device_samples if first <= sample.at_ns <= last]
-    told = nvml.summarise(chosen, record.device_sample_reasons)
-    return [measured(name, row["value"], row["unit"], "NVML", row["reason"]) for name, row in told.items()]
+    means = nvml.summarise(chosen, record.device_sample_reasons)
+    return [measured(name, row["value"], row["unit"], "NVML", row["reason"]) for name, row in means.items()]
 
 
 def read_counters(parts: Iterable[CounterPart], folder: Path) -> pd.DataFrame:

@@ -16,11 +16,11 @@ def write_tables(folder: Path, out: Path, *, keep_going: bool = False) -> int:
 
     `folder`: as it was recorded. `out`: where the tables go. `keep_going`: where the folder is not what was
     recorded, write tables without rows, and the reason as broken.json: one bad reference must not stop the report
-    of this machine. Raises UserError: `out` lies in the folder. IntegrityError: the folder is not what was
+    of this machine. Raises UserError: `out` is in the folder. IntegrityError: the folder is not what was
     recorded.
     """
     if out.resolve().is_relative_to(folder.resolve()):
-        raise UserError(f"--out: {out} lies in the reference folder, which is kept as it was recorded")
+        raise UserError(f"--out: {out} is in the reference folder, which is kept as it was recorded")
     (out / BROKEN).unlink(missing_ok=True)
     try:
         check(folder)

@@ -24,7 +24,7 @@ from tare.model.studies.layout import ROUNDS, STEPS
 from tare.stats.intervals import Estimate
 from tare.stats.sliced.whole import Once, whole_run
 
-LARGEST_TAIL = 0.02  # of a launch's own time: a longer one is told beside the verdict
+LARGEST_TAIL = 0.02  # of a launch's own time: a longer one is noted with the verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +89,8 @@ def unsliced_reason(campaign: SealedCampaign, env: str | None = None) -> str | N
         return apart[str(env)]
     if is_sliced(campaign, env):
         return None
-    told = (str(unit.slicing["refused"]) for unit in campaign.counted if unit.slicing and unit.slicing["refused"])
-    return campaign.plan.slicing_refused or next(told, None)
+    whys = (str(unit.slicing["refused"]) for unit in campaign.counted if unit.slicing and unit.slicing["refused"])
+    return campaign.plan.slicing_refused or next(whys, None)
 
 
 def slice_rows(launch: LaunchRecord) -> list[Row]:
@@ -114,7 +114,7 @@ def tail_rows(unit: Unit) -> Iterator[tuple[str, Row]]:
 
 
 def tail_share(unit: Unit, name: str) -> float | None:
-    """The share of a launch's own time without a host beside it; None where it was not sliced.
+    """The share of a launch's own time while neither host ran; None where it was not sliced.
 
     That is what comes after both hosts of its round had ended, and before each gate, after both had come to it. Of
     runs that came to their first gate whole, one after the other, what comes after it.
@@ -142,7 +142,7 @@ def _ends_of(slices: Slices) -> list[int]:
 
 
 def long_tail(campaign: SealedCampaign, env: str) -> str | None:
-    """What is said of an environment whose launches often ran without the hosts beside them; None of others."""
+    """What is said of an environment whose launches often ran while no host did; None of others."""
     if env in _apart(campaign):
         return None
     shares = [share for unit in campaign.counted if (share := tail_share(unit, env)) is not None]
@@ -155,7 +155,7 @@ def long_tail(campaign: SealedCampaign, env: str) -> str | None:
 def whole_run_estimate(campaign: SealedCampaign, env: str, reference: str, units: Iterable[int]) -> Estimate | None:
     """The log-ratio of whole runs from start, body and exit; None where a unit lacks one of them.
 
-    `campaign`: of sliced whole runs. `env`, `reference`: what is compared. The host at another level, or beside a
+    `campaign`: of sliced whole runs. `env`, `reference`: what is compared. The host at another level, or with a
     neighbour, has two launches above the line, of which this says nothing. `units`: numbers of the rounds that the
     comparison has. Starts and exits are those of their launches and of the empty launches after them.
     """

@@ -1,4 +1,4 @@
-"""What a step counts beside its time: page faults and involuntary switches, as differences to the host.
+"""What a step counts in addition to its time: page faults and involuntary switches, as differences to the host.
 
 Per round, the environment's number per step less the mean of the two hosts'; the control is the second host's less
 the first's. Counts can be zero and come in storms: differences instead of ratios, an interval from signed ranks,

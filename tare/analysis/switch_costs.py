@@ -3,7 +3,7 @@
 The cost is measured by environment, in training steps. Between gates slices are equally long for all, so that a
 common cost leaves the ratio of steps alone. Outside of them a longer launch has longer slices, not more:
 switches are a smaller share of its time. Ratios of whole runs are corrected for that, by one cost for all
-launches. An environment whose own cost differs from that of the hosts is named beside its verdict.
+launches. An environment whose own cost differs from that of the hosts is named with its verdict.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Switching:
     step_rates: Mapping[str, float]  # of measured steps
 
     def at_long_quanta(self, found: Estimate, env: str) -> Estimate:
-        """A log-ratio of whole runs as it would be with slices without end; what lasted before lasts besides."""
+        """A log-ratio of whole runs as it would be with slices without end; lasting errors are added up."""
         if env not in self.rates:
             return found
         corrected = at_long_quantum(found, self.costs, env, (self.rates[env], self._host_rate), alike=True)

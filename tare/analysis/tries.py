@@ -1,7 +1,7 @@
 """What the ledger of a study says of its campaigns: which try of its question each is, and what every try found.
 
 The k-th try spends 6 / (pi^2 k^2) of alpha (tare.model.journals.ledger). Where there is no ledger, or it and the
-folders on the disk do not say the same, whatever lies on the disk or stands in a row counts, and verdicts say so.
+folders on the disk do not say the same, whatever is on the disk or in a row counts, and verdicts say so.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tare.model.journals.units import share_of
 from tare.model.schema import read
 from tare.model.studies.stamps import Stamp, departures, stamp_file, worded_seed
 from tare.stats.fits import ratios_of
-from tare.stats.intervals import Interval, t_quantile, tellable
+from tare.stats.intervals import Interval, t_quantile, without_wild_ends
 
 Witnesses = Callable[[Path, str], Sequence[str]]
 
@@ -50,7 +50,7 @@ class Attempt:
     share: float
     note: str | None = None
 
-    def beside(self, reason: str | None) -> str | None:
+    def with_note(self, reason: str | None) -> str | None:
         """A verdict's reason with the note."""
         return "; ".join(filter(None, [reason, self.note])) or None
 
@@ -58,7 +58,7 @@ class Attempt:
 class Studies:
     """The ledgers of the studies of some campaigns.
 
-    `campaigns`: sealed ones; those that lie in no study's folder have no ledger. `witnesses`: who else holds the
+    `campaigns`: sealed ones; those that are in no study's folder have no ledger. `witnesses`: who else holds the
     hash of a stamp, one phrase each: given the file and its SHA-256. Raises IntegrityError: a ledger was edited.
     """
 
@@ -73,7 +73,7 @@ class Studies:
             self._studies[folder].campaigns[campaign.workload, campaign.name] = campaign
 
     def attempt(self, campaign: SealedCampaign) -> Attempt:
-        """Which try a sealed campaign is; one that lies in no study's folder stands for itself."""
+        """Which try a sealed campaign is; one that is in no study's folder counts by itself."""
         plan = campaign.plan
         folder = study_folder(campaign.path.parent, plan)
         if folder is None:
@@ -87,7 +87,7 @@ class Studies:
 
 
 class Study:
-    """The ledger of one study on one machine, beside its folders. Raises IntegrityError: the ledger was edited."""
+    """The ledger of one study on one machine, next to its folders. Raises IntegrityError: the ledger was edited."""
 
     def __init__(self, folder: Path, witnesses: Witnesses = nobody) -> None:
         self.folder = folder
@@ -114,7 +114,7 @@ class Study:
         found = sum(one.entries[0].event == "found" for one in self.tries.get(question, ()))
         if self.has_ledger and found and not notes:
             notes.append(
-                f"the ledger was begun when {found} of its tries lay on the disk: older ones are not known"
+                f"the ledger was begun when {found} of its tries were on the disk: older ones are not known"
             )
         if number > 1:
             notes.append(f"try {number} of its question, at {share_of(number):.1%} of alpha")
@@ -177,7 +177,7 @@ class Study:
         before = [sha for number, sha in stamps if number < opened]
         if not before:
             made = "a stamp was made after it was opened" if stamps else "no stamp was made"
-            return f"{made}: nothing tells that plan and code stood before its data"
+            return f"{made}: nothing shows that plan and code existed before its data"
         path = stamp_file(self.folder, before[-1])
         said = f"stamped before its first unit ({before[-1][:12]})"
         if path is None:
@@ -227,6 +227,6 @@ def _found(one: Try, number: int | None) -> list[dict[str, Any]]:
         if ratios.sd is not None and alpha is not None:
             half = t_quantile(alpha, ratios.n - 1) * ratios.sd / math.sqrt(ratios.n)
             ends = Interval(n=ratios.n, mean=ratios.mean, low=ratios.mean - half, high=ratios.mean + half)
-            row |= tellable(ends).mapped(math.exp).columns("ci_low", "ci_high")
+            row |= without_wild_ends(ends).mapped(math.exp).columns("ci_low", "ci_high")
         rows.append(row)
     return rows or [empty]

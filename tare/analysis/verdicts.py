@@ -1,9 +1,10 @@
 """Verdicts: intervals per environment against zero and against a margin declared before the data.
 
 Per unit, the log-ratio of an environment to the mean (of logs) of the two hosts; the control is the log-ratio of
-the second host to the first. Beside the typical time (trimmed over units) stands all time, stalls included: the
-mean over units, untrimmed. Levels by families of the study: the primary comparisons (whole runs and steps of every
-environment in the headlines) by Holm, all others, which explore, by Benjamini and Hochberg's selection.
+the second host to the first. In addition to the typical time (trimmed over units) there is all time, stalls
+included: the mean over units, untrimmed. Levels by families of the study: the primary comparisons (whole runs and
+steps of every environment in the headlines) by Holm, all others, which explore, by Benjamini and Hochberg's
+selection.
 An arm's campaign also compares its level with the headline's.
 """
 
@@ -20,7 +21,7 @@ import pandas as pd
 from tare.analysis.bounds import Ends, ends_of, failures_of, sides, stopped_runs
 from tare.analysis.choice import EXPLORATORY, PRIMARY
 from tare.analysis.copies import part_of
-from tare.analysis.launch_rows import PHASES, PROGRAM, SLOWDOWN, TOLD_STEPS
+from tare.analysis.launch_rows import PHASES, PROGRAM, REPORTED_STEPS, SLOWDOWN
 from tare.analysis.metrics import identity_of, pivot
 from tare.analysis.sliced_rounds import is_sliced, long_tail, sliced_units, unsliced_reason, whole_run_estimate
 from tare.analysis.switch_costs import switching
@@ -47,15 +48,15 @@ from tare.stats.intervals import (
     qualified,
     student,
     t_interval,
-    tellable,
     trimmed,
     two_stage,
     unseen_stalls,
+    without_wild_ends,
 )
 
 GROUP_METRICS = ("group_step_s", "compute_step_s", "exposed_exchange_s")  # of instances that train together
 RUN_METRICS = (
-    *("real_s", "user_s", "system_s", *PHASES, PROGRAM, "exit_s", *TOLD_STEPS, "samples_per_s", "images_per_s"),
+    *("real_s", "user_s", "system_s", *PHASES, PROGRAM, "exit_s", *REPORTED_STEPS, "samples_per_s", "images_per_s"),
     *GROUP_METRICS,
     SLOWDOWN,
 )
@@ -64,7 +65,7 @@ CAUSE_METRICS = ("files_first_s", "files_stat_s", "files_read_s", "libraries_map
 METRICS_OF = {"rounds": RUN_METRICS, "steps": STEP_METRICS, "causes": CAUSE_METRICS}
 MARGIN_OF = {"rounds": "run", "steps": "step", "causes": "run"}
 # What only jobs with a warm-up have, groups, jobs with a neighbour, commands.
-OF_SOME = ("images_per_s", *GROUP_METRICS, SLOWDOWN, PROGRAM, *TOLD_STEPS)
+OF_SOME = ("images_per_s", *GROUP_METRICS, SLOWDOWN, PROGRAM, *REPORTED_STEPS)
 RATES = ("samples_per_s", "images_per_s")  # the sum of rates is no total
 NO_TOTAL = (*RATES, SLOWDOWN)
 # Where a metric is a robust summary of a launch, the metric whose sum holds its stalls as well.
@@ -88,7 +89,7 @@ def logs_of(values: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 def log_ratios(values: pd.DataFrame, env: str, reference: str = HOST) -> pd.Series:
     """Per unit: log of `env` less the mean of the logs of the two hosts, of the second host less log of the first.
 
-    Beside the headline's launch: log of `env` at the arm's level less that; of the host the mean of both.
+    Against the headline's launch: log of `env` at the arm's level less that; of the host the mean of both.
     """
     return contrasts(values, env, reference).mean(axis=1)
 
@@ -110,7 +111,7 @@ def estimate_of(pairs: pd.DataFrame, design: str, pilot: Sequence[int], *, slice
     """What the deciding interval of a campaign's design rests on.
 
     Stein's spread is exact for normal units whose number the pilot's spread chose. Machines have storms that a
-    pilot of six misses: the spread of all units stands beside it, and the wider of the two decides. Slices take the
+    pilot of six misses: the spread of all units is there too, and the wider of the two decides. Slices take the
     storms out of a round's ratios, so that nothing is trimmed there (docs/proof.md).
 
     `pairs`: as `contrasts`, by unit number. `design`: as `design_of`. `pilot`: numbers of the units that the
@@ -196,13 +197,13 @@ def _comparisons(found: Measured) -> list[_Comparison]:
     judged = [role.environment for role in map(read_role, found.names) if role.is_reference]
     pairs = [(env, HOST) for env in environments] + [(env, reference_of(env)) for env in judged]
     alone = [role for role in map(read_role, found.names) if role.is_alone and not role.is_control]
-    beside = [(role.environment, role.name) for role in alone]
+    slowed = [(role.environment, role.name) for role in alone]
     found_all: list[_Comparison] = []
-    for metric in METRICS_OF[found.campaign.kind] if pairs or beside else ():
+    for metric in METRICS_OF[found.campaign.kind] if pairs or slowed else ():
         of_some = metric in OF_SOME or (plan.is_command and metric != WHOLE_RUN)
         if of_some and metric not in set(found.metrics["metric"]):
             continue
-        own = pairs if metric == SLOWDOWN else [*pairs, *beside]  # which is a ratio to them already
+        own = pairs if metric == SLOWDOWN else [*pairs, *slowed]  # which is a ratio to them already
         if not own:
             continue
         table = _Table(found, metric, own)
@@ -349,7 +350,7 @@ class _Table:
 
 
 def guarded(found: Mapping[tuple[str, str], Estimate]) -> dict[tuple[str, str], Estimate]:
-    """Every estimate with the moderated spread of the others, the control among them, beside its own."""
+    """Every estimate with the moderated spread of the others, the control among them, in addition to its own."""
     scales = {key: TO_ONE_HOST if key[0] == CONTROL or HOST not in key else 1.0 for key in found}
     spreads: dict[tuple[str, str], Spread] = {
         key: one.spreads[0].scaled(1 / scales[key]) for key, one in found.items() if one.spreads
@@ -361,7 +362,7 @@ def guarded(found: Mapping[tuple[str, str], Estimate]) -> dict[tuple[str, str], 
 
 
 class _Comparison:
-    """An environment with the host, an arm's level with the headline's, or beside a neighbour with alone."""
+    """An environment against the host, an arm's level against the headline's, or with a neighbour against alone."""
 
     def __init__(self, table: _Table, env: str, reference: str) -> None:
         self.table, self.env, self.reference = table, env, reference
@@ -381,14 +382,16 @@ class _Comparison:
     def row(self, alpha: float, family: int) -> dict[str, Any]:
         """The row of the verdict table, every interval at level 1 - alpha."""
         table, key = self.table, (self.env, self.reference)
-        whole = tellable(self.typical.interval(alpha))
+        whole = without_wild_ends(self.typical.interval(alpha))
         interval = self.ends.cut(whole)
-        total = self.total_ends.cut(tellable(table.total[key].interval(alpha)))
+        total = self.total_ends.cut(without_wild_ends(table.total[key].interval(alpha)))
         ratios = table.ratios(key)
-        stalls = None if table.is_total else tellable(t_interval(self._beyond(ratios), alpha))
+        stalls = None if table.is_total else without_wild_ends(t_interval(self._beyond(ratios), alpha))
         control_ends = table.ends[CONTROL, HOST]
         control = control_ends.cut(
-            tellable(table.controls[table.is_sliced(key)].interval(table.share * family_alpha(table.campaign.plan)))
+            without_wild_ends(
+                table.controls[table.is_sliced(key)].interval(table.share * family_alpha(table.campaign.plan))
+            )
         )
         verdict, total_verdict = self._verdict(interval, total, stalls)
         copies = table.found.lasting(*key)
@@ -435,9 +438,9 @@ class _Comparison:
     def _switches(self) -> dict[str, float | None]:
         """Milliseconds by which to be stopped and started costs it more than the host."""
         more = self.table.switching.more_than_hosts(self.env) if self.table.switching else None
-        told = None if more is None or self.reference != HOST else more.interval(self.family_alpha)
+        costs = None if more is None or self.reference != HOST else more.interval(self.family_alpha)
         names = ("switch_more_ms", "switch_more_ci_low_ms", "switch_more_ci_high_ms")
-        found = (UNKNOWN if told is None else told).mapped(lambda seconds: 1e3 * seconds).columns(*names)
+        found = (UNKNOWN if costs is None else costs).mapped(lambda seconds: 1e3 * seconds).columns(*names)
         return {"switch_factor": self.table.switch_factor((self.env, self.reference)), **found}
 
     def _beyond(self, ratios: pd.Series) -> list[float]:
@@ -500,9 +503,9 @@ class _Comparison:
 
 def _reaches(control: Interval, interval: Interval, verdict: str, margin: float) -> bool | None:
     """Whether the control's interval reaches as far as what the verdict claims: the ratio, or else the margin."""
-    if control.told is None or interval.mean is None:
+    if control.mean_low_high is None or interval.mean is None:
         return None
-    _, low, high = control.told
+    _, low, high = control.mean_low_high
     claimed = abs(interval.mean) if verdict.startswith("different") else math.log1p(margin)
     return max(abs(low), abs(high)) > claimed
 
@@ -522,8 +525,8 @@ def counted_steps(campaign: SealedCampaign) -> dict[str, int]:
 def total_ratio(values: pd.DataFrame, env: str, reference: str = HOST) -> float | None:
     """Sum over complete units of `env` by the sum of its reference: stalls and outliers weigh in full.
 
-    Against the host, or where it is the host that an arm moves, the mean of the two hosts' sums counts; each has a
-    launch without a neighbour of its own.
+    Against the host, or where it is the host that an arm moves, the mean of the two hosts' sums counts; each has
+    its own launch without a neighbour.
     """
     above, below = sides(env, reference)
     names = [*dict.fromkeys([*above, *below])]

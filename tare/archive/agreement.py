@@ -113,7 +113,7 @@ def _study_of(folder: Path, results: Path) -> str:
 
 
 def _plans(folder: Path, study: str, machine: str) -> Sequence[Path]:
-    """Plans of the campaigns, beside the results of a study or above them."""
+    """Plans of the campaigns, next to the results of a study or above them."""
     own = layout.below_results(layout.study_folder(study, machine))
     above = [folder, *folder.absolute().parents][:4]
     return next((found for one in above if (found := sorted((one / own).glob(f"*/*/{PLAN}")))), [])

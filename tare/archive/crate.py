@@ -1,7 +1,7 @@
 """The archive as a Provenance Run Crate: what ran, when and for how long, in which image, from what to what.
 
 https://w3id.org/ro/wfrun/provenance/0.5: the workflow is the Snakefile, its steps are the campaigns, its tools the
-environments. A campaign has an action for each launch of its units. Who ran it stands nowhere.
+environments. A campaign has an action for each launch of its units. It does not say who ran it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Campaign:
 
 
 def campaigns_of(study: str, machines: Iterable[str]) -> list[Campaign]:
-    """The campaigns of a study as they stand, without those that were set aside.
+    """The campaigns of a study as they are, without those that were set aside.
 
     Raises IntegrityError: one of them is damaged, or the ledger is.
     """
@@ -150,7 +150,7 @@ class _Graph:
         ]  # fmt: skip
 
     def _is_described(self, name: str) -> bool:
-        """Whether a file has an entity of its own: all but programs, whose folders have one."""
+        """Whether a file has its own entity: all but programs, whose folders have one."""
         if "/" not in name:
             return name != WORKFLOW
         own = (study_file(self.study.study), *map(_recipe, self.stacks))
@@ -318,8 +318,8 @@ class _Graph:
     def _image(self, campaign: Campaign, role: LaunchRole) -> str | None:
         """The entity of the image in which a launch ran, as its plan has it; none of the host's launches.
 
-        Launches at the headline's levels beside an arm have the headline's image, of which the plan of an arm that
-        has an image of its own says nothing.
+        Launches at the headline's levels next to an arm have the headline's image, of which the plan of an arm that
+        has its own image says nothing.
         """
         used = campaign.plan.provenance.get("images", {}).get(role.environment) or {}
         digest = used.get("digest")

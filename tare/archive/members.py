@@ -125,12 +125,12 @@ def wrong_name(name: str) -> str | None:
 
 
 def machines_of(study: str) -> list[str]:
-    """On which machines campaigns of a study lie here."""
+    """Machines of which there are campaigns of a study here."""
     return sorted({path.parents[2].name for path in (layout.CAMPAIGNS / study).glob("*/*/*/plan.json")})
 
 
 def collect(study: Study, machines: list[str]) -> dict[str, Path | bytes]:
-    """By its path in the archive each file of a study, and of the programs: where it lies, or its content.
+    """Each file of a study and of the programs by its path in the archive: the file on disk, or its content.
 
     Raises UserError: one of them is no plain file, or has a name that no member may have.
     """

@@ -43,8 +43,8 @@ def opened(path: Path, most_bytes: int = MOST_BYTES) -> Iterator[Path]:
     Hashes are not looked at: members may be missing or have other content than archive.json says.
 
     Raises UserError: there is no such file. IntegrityError: it is cut short, of a later format, none that Tare
-    wrote, or larger than `most_bytes` when unpacked; or it has a member that is not listed, stands there twice, is
-    no plain file, or would lie outside.
+    wrote, or larger than `most_bytes` when unpacked; or it has a member that is not listed, is there twice, is no
+    plain file, or would be outside.
     """
     with tempfile.TemporaryDirectory(prefix="tare-archive-") as folder:
         with _zip_file(path) as archive:
@@ -90,12 +90,12 @@ def _zip_file(path: Path) -> Iterator[zipfile.ZipFile]:
         raise IntegrityError(f"{path} has more files than an archive may have ({MOST_MEMBERS})")
     if offset + directory + END.size != size:
         raise IntegrityError(f"{path} is cut short, or has something before or between what an archive holds")
-    with _telling(path), zipfile.ZipFile(path) as archive:
+    with _translated(path), zipfile.ZipFile(path) as archive:
         yield archive
 
 
 @contextlib.contextmanager
-def _telling(path: Path) -> Iterator[None]:
+def _translated(path: Path) -> Iterator[None]:
     try:
         yield
     except DAMAGED as error:
@@ -107,7 +107,7 @@ def _refuse_wrong(infos: Sequence[zipfile.ZipInfo], path: Path, most_bytes: int)
     seen: set[str] = set()
     for info in infos:
         name = info.filename.removesuffix("/")
-        kind = stat.S_IFMT(info.external_attr >> 16)  # 0: it is not told
+        kind = stat.S_IFMT(info.external_attr >> 16)  # 0: it is not given
         reason = wrong_name(name)
         if info.orig_filename != info.filename:
             reason = "its name has a character that no path here has"

@@ -1,4 +1,4 @@
-"""The study of an archive, run again on this machine by the workflow of this checkout, in a folder of its own."""
+"""The study of an archive, run again on this machine by the workflow of this checkout, in its own folder."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def here(study: Mapping[str, Any], *, commands: bool) -> tuple[dict[str, Any], l
 
     Raises UserError: nothing is left of it, or what is left is no study of this version.
     """
-    found, told = dict(study), []
+    found, notes = dict(study), []
     if nodes := found.pop("machines", None):
-        told.append(f"the study names nodes of a cluster ({', '.join(nodes)}): it is run on this machine")
+        notes.append(f"the study names nodes of a cluster ({', '.join(nodes)}): it is run on this machine")
     lost = _lost(found.get("environments", ()), environment_names())
     for key in OF_ENVIRONMENTS:
         if found.get(key):
             found[key] = [name for name in found[key] if name not in lost]
-    told += [f"no environment {name} here (envs/ has no such module): it is left out" for name in lost]
+    notes += [f"no environment {name} here (envs/ has no such module): it is left out" for name in lost]
     gone = _lost(found.get("workloads", ()), module_names("workloads"))
-    told += [f"no workload {name} here (workloads/ has no such module): it is left out" for name in gone]
+    notes += [f"no workload {name} here (workloads/ has no such module): it is left out" for name in gone]
     if own := (found.get("own_jobs") if not commands else None):
-        told.append(
+        notes.append(
             f"its own jobs are commands of whoever wrote it ({', '.join(own)}): they are left out; --commands runs "
             "them"
         )
@@ -61,13 +61,13 @@ def here(study: Mapping[str, Any], *, commands: bool) -> tuple[dict[str, Any], l
     base = loading.load(data_root() / BASE)
     kept = {name: value for name, value in (found.get("workloads") or {}).items() if name not in gone}
     if not kept and not found.get("own_jobs"):
-        raise UserError(f"nothing of the study can be run here: {'; '.join(told)}")
+        raise UserError(f"nothing of the study can be run here: {'; '.join(notes)}")
     wanted = {**found, "workloads": kept}
     laid = {**found, "workloads": {**dict.fromkeys(base["workloads"]), **kept}}
     run = loading.checked_from([(BASE, base), ("the study of the archive", laid)])
     if more := differing(checks.check(wanted).to_json(), run.to_json()):
-        told.append(f"{BASE} of this version adds what the study does not name: {', '.join(more)}")
-    return laid, told
+        notes.append(f"{BASE} of this version adds what the study does not name: {', '.join(more)}")
+    return laid, notes
 
 
 def _lost(names: Iterable[str], known: Iterable[str]) -> list[str]:

@@ -51,7 +51,7 @@ class Written:
 
 
 def write(study: Study, out: Path) -> Written:
-    """Write the archive of a study whose results lie below the working directory.
+    """Write the archive of a study whose results are below the working directory.
 
     Raises UserError: nothing of the study was finished here, `out` is no place for it, or a file is none that can
     be archived. IntegrityError: a campaign or the ledger is damaged, or a file changed meanwhile.

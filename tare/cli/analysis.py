@@ -1,4 +1,4 @@
-"""`tare tables`, `tare audit`: records to tables, and what others published judged beside them."""
+"""`tare tables`, `tare audit`: records to tables, and what others published, judged by them."""
 
 from __future__ import annotations
 

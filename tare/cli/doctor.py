@@ -52,7 +52,7 @@ def environment_check(name: str) -> Check:
 
 
 def network_checks() -> list[Check]:
-    """Whether instances can have a switch of their own, with a rate and with a delay."""
+    """Whether instances can have their own switch, with a rate and with a delay."""
     from tare.launch.conditions import PATH
     from tare.launch.networks import Wires, switched
 

@@ -117,7 +117,7 @@ def _or_missing(arguments: argparse.Namespace, make: Callable[..., Any], missing
 
 
 def run_build_image(arguments: argparse.Namespace) -> None:
-    """Build the image, link its archive beside the record and write the record."""
+    """Build the image, link its archive next to the record and write the record."""
     from tare.core.progress import say
     from tare.images.build import build, link_into, missing_image
 
@@ -149,7 +149,7 @@ def run_derive_image(arguments: argparse.Namespace) -> None:
     else:
         record = without(source, arguments.env, probe.reason or "")
     _copy_of_host(record)
-    _tell(arguments, record, arguments.stack)
+    _write_record(arguments, record, arguments.stack)
 
 
 def _copy_of_host(record: ImageRecord) -> None:
@@ -175,7 +175,7 @@ def run_derive_arm(arguments: argparse.Namespace) -> None:
     given = arguments.image
     source = read(OciRecord, given) if given else build(arguments.stack, arguments.variant)
     record = derive_arm(source, arguments.env, arguments.arm, _probe(arguments))
-    _tell(arguments, record, f"{arguments.stack} for {arguments.arm}")
+    _write_record(arguments, record, f"{arguments.stack} for {arguments.arm}")
 
 
 def _probe(arguments: argparse.Namespace) -> Probe:
@@ -186,7 +186,7 @@ def _probe(arguments: argparse.Namespace) -> Probe:
     return read(ProbeRecord, arguments.probe).outcome if arguments.probe else Probe(available=True)
 
 
-def _tell(arguments: argparse.Namespace, record: ImageRecord, what: str) -> None:
+def _write_record(arguments: argparse.Namespace, record: ImageRecord, what: str) -> None:
     from tare.core.progress import say
     from tare.images.build import link_into
 
@@ -205,7 +205,7 @@ def run_bind_stack(arguments: argparse.Namespace) -> None:
     from tare.model.studies.layout import IMAGES
     from tare.model.studies.stacks import BOUND
 
-    installed.examine(arguments.python)  # a mistake is told before the launches of a minute
+    installed.examine(arguments.python)  # a mistake is reported before the launches, which take a minute
     chosen = arguments.environments
     names = environment_names() if chosen is None else chosen
     probes = {name: trial.probe(environment(name)) for name in names}

@@ -302,8 +302,8 @@ def measured_lines(answer: Answer) -> list[str]:
     found = answer.measured
     if found is None:
         return []
-    told = f"ratios to the framework's default, which is first ({found.level:.0%}):"
-    lines = [f"measured in {found.rounds} rounds; {told}"] if found.rows else []
+    what = f"ratios to the framework's default, which is first ({found.level:.0%}):"
+    lines = [f"measured in {found.rounds} rounds; {what}"] if found.rows else []
     for row in found.rows:
         predicted = "not predicted" if row.predicted is None else f"predicted {_seconds(row.predicted.seconds)}"
         error = "" if row.error is None else f" ({row.error:+.1%})"
@@ -346,8 +346,8 @@ def searched_lines(answer: Answer) -> list[str]:
     lines = [f"{len(found.tried)} of {found.space} candidates were tried; ratios to the framework's default:"]
     for one in found.tried:
         predicted = "not predicted" if one.predicted_s is None else f"predicted {_seconds(one.predicted_s)}"
-        told = f"failed: {one.reason}" if one.ratio is None else f"ratio {one.ratio:.3f}"
-        lines.append(f"      {one.name}: {told}, {predicted}")
+        result = f"failed: {one.reason}" if one.ratio is None else f"ratio {one.ratio:.3f}"
+        lines.append(f"      {one.name}: {result}, {predicted}")
     if found.fresh:
         default, best = found.fresh[0], found.fresh[-1]
         lines.append(f"whole job: {_seconds(best.measured_s)}, with the default {_seconds(default.measured_s)}")
@@ -421,12 +421,12 @@ def lines_of(
     steps = request.steps_of(request.batches[0])
     lines.append(f"{request.workload} on {target.processor} ({target.machine}), {steps} steps:")
     for row in choice.ranked:
-        told = "no interval"
+        interval = "no interval"
         if row.elapsed.low is not None and row.elapsed.high is not None:
-            told = f"90%: {_seconds(row.elapsed.low)} to {_seconds(row.elapsed.high)}"
+            interval = f"90%: {_seconds(row.elapsed.low)} to {_seconds(row.elapsed.high)}"
         rank = f"{row.rank}{'=' if row.tied else ''}"
         lines.append(
-            f"{rank:>4}  {row.candidate.name}: {_seconds(row.elapsed.seconds)} ({told}), "
+            f"{rank:>4}  {row.candidate.name}: {_seconds(row.elapsed.seconds)} ({interval}), "
             f"{row.step_s * 1000:.4g} ms a step; {row.why}"
         )
     if any(row.tied for row in choice.ranked):

@@ -40,7 +40,7 @@ def run_read_log(arguments: argparse.Namespace) -> int:
 
     if arguments.steps is not None and arguments.steps < 1:
         raise UserError(f"--steps {arguments.steps}: a log holds at least one training step")
-    told: list[dict[str, Any]] = []
+    table: list[dict[str, Any]] = []
     lines: list[str] = []
     refused: list[TareError] = []
     for path in arguments.files:
@@ -50,7 +50,7 @@ def run_read_log(arguments: argparse.Namespace) -> int:
         except TareError as error:
             refused.append(error)
             continue
-        told += [{"file": str(path), "form": log.form, **row} for row in rows]
+        table += [{"file": str(path), "form": log.form, **row} for row in rows]
         warnings = list(log.warnings)
         if log.steps and arguments.steps not in (None, log.steps):
             warnings.append(f"the trace marks {log.steps} steps, and --steps says {arguments.steps}, which counts")
@@ -58,11 +58,11 @@ def run_read_log(arguments: argparse.Namespace) -> int:
         lines += _table(rows, ["metric", "value", "unit", "per", "source", "reason"])
     if arguments.out is not None and len(refused) < len(arguments.files):
         with atomic_path(arguments.out) as temporary:
-            pd.DataFrame(told, columns=COLUMNS).to_csv(temporary, index=False)
+            pd.DataFrame(table, columns=COLUMNS).to_csv(temporary, index=False)
     if lines:
         print("\n".join(lines))
     for why in refused:
-        streams.tell(f"tare: {why}")
+        streams.to_stderr(f"tare: {why}")
     return refused[0].exit_code if refused else 0
 
 

@@ -54,7 +54,7 @@ def run_diff(arguments: argparse.Namespace) -> None:
     with opened(arguments.first) as first, opened(arguments.second) as second:
         one = results_in(first, FIRST, str(arguments.first), **asked)
         other = results_in(second, SECOND, str(arguments.second), **asked)
-        _tell(compare(one, other, arguments.out), arguments.out)
+        _print_agreement(compare(one, other, arguments.out), arguments.out)
 
 
 def run_rerun(arguments: argparse.Namespace) -> int:
@@ -67,8 +67,8 @@ def run_rerun(arguments: argparse.Namespace) -> int:
     with opened(arguments.archive) as root:
         before = results_in(root, ARCHIVE, str(arguments.archive), arguments.study, arguments.machine)
         found = rerunning.study_of(root, before.study)
-        study, told = rerunning.here(found, commands=arguments.commands)
-        for line in told:
+        study, lines = rerunning.here(found, commands=arguments.commands)
+        for line in lines:
             say(line)
         status = rerunning.run(study, arguments.directory, arguments.cores)
         failed = f"the workflow ended with status {status}; give the same command again to go on"
@@ -77,13 +77,13 @@ def run_rerun(arguments: argparse.Namespace) -> int:
         except UserError as error:
             raise (UnavailableError(failed) if status else error) from None
         out = arguments.directory / "agreement"
-        _tell(compare(before, after, out), out)
+        _print_agreement(compare(before, after, out), out)
     if status:
         say(f"not all of it: {failed}")
     return UnavailableError.exit_code if status else 0
 
 
-def _tell(table: pd.DataFrame, out: Path) -> None:
+def _print_agreement(table: pd.DataFrame, out: Path) -> None:
     """How the claims agree, why some are not judged, and where the page is."""
     from tare.archive.agreement import PAGE
     from tare.core.progress import say

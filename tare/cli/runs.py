@@ -151,7 +151,7 @@ def run_causes(arguments: argparse.Namespace) -> None:
 
 
 def _say_verdicts(outs: Sequence[Path]) -> None:
-    """Verdicts of headline campaigns just sealed; one that can't be told is no failure: the tables say why."""
+    """Verdicts of headline campaigns just sealed; an inconclusive one is no failure: the tables say why."""
     from tare.analysis import extract
     from tare.analysis.decisions import read_decisions
     from tare.core.progress import say

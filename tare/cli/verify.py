@@ -37,7 +37,7 @@ def add(subparsers: Any) -> None:
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """Exit status 0 where all holds, 1 where something does not, 2 where something could not be told."""
+    """Exit status 0 where all holds, 1 where something does not, 2 where something could not be determined."""
     import json
 
     from tare import __version__
@@ -55,14 +55,14 @@ def run_verify(arguments: argparse.Namespace) -> int:
                     say(line)
     status = checks.status_of(found)
     if arguments.json:
-        told = {
+        report = {
             "format": FORMAT,
             "verified": str(arguments.path),
             "tare": __version__,
             "status": status,
             "checks": [result.to_json() for result in found],
         }
-        print(json.dumps(told, indent=1))
+        print(json.dumps(report, indent=1))
     else:
         counts = [
             f"{count} {word}" for word in checks.Status if (count := sum(one.status == word for one in found))
@@ -128,7 +128,7 @@ def _lines(result: Result, *, explained: bool) -> Iterator[str]:
     yield " ".join([f"{result.status:<11} {result.check.name}", *([f"({counted})"] if counted else [])])
     if explained:
         yield f"            {result.check.proves}"
-    for word, found in (("", notes.wrong), ("not checked: ", notes.open), ("", notes.told)):
+    for word, found in (("", notes.wrong), ("not checked: ", notes.open), ("", notes.remarks)):
         for where, what in found[:MOST_SHOWN]:
             yield f"            {where}: {word}{what}"
         if len(found) > MOST_SHOWN:

@@ -99,7 +99,7 @@ def add(subparsers: Any) -> None:
 
 
 def run_weigh(arguments: argparse.Namespace) -> int:
-    """Weigh, print the answer, and see to the conditions on it. Progress is told on standard error."""
+    """Weigh, print the answer, and see to the conditions on it. Progress is printed on standard error."""
     import contextlib
     import sys
 
@@ -117,7 +117,7 @@ def run_weigh(arguments: argparse.Namespace) -> int:
         with contextlib.redirect_stdout(sys.stderr):
             answer = weigh(request, results)
     except KeyboardInterrupt:
-        streams.tell("tare: interrupted before there was an answer; the next call starts again")
+        streams.to_stderr("tare: interrupted before there was an answer; the next call starts again")
         return INTERRUPTED
     write_page(answer, results / "index.html")
     print((results / ANSWER).read_text(encoding="utf-8") if arguments.json else words.terminal(answer))
@@ -127,9 +127,9 @@ def run_weigh(arguments: argparse.Namespace) -> int:
             handle.write(f"{words.markdown(answer)}\n")
     judged = [gate.judge(one, answer) for one in gates]
     for one in judged:
-        streams.tell(f"tare: {one.gate.text}: {one.outcome}: {one.why}")
+        streams.to_stderr(f"tare: {one.gate.text}: {one.outcome}: {one.why}")
     if answer.interrupted:
-        streams.tell("tare: interrupted: the verdicts are complete, the causes are not")
+        streams.to_stderr("tare: interrupted: the verdicts are complete, the causes are not")
         return INTERRUPTED
     return FAILED_GATE if any(one.outcome == "failed" for one in judged) else 0
 

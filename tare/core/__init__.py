@@ -1,1 +1,1 @@
-"""Files, processes and progress: what every other package stands on, and nothing of the subject."""
+"""Files, processes and progress: what every other package is built on, and nothing of the subject."""

@@ -18,7 +18,7 @@ KEPT = 2000  # answers in a file; the oldest are forgotten
 
 
 class Answers:
-    """Answers of one kind. `maker`: what finds the answers; another maker has a file of its own."""
+    """Answers of one kind. `maker`: what finds the answers; another maker has its own file."""
 
     def __init__(self, kind: str, maker: str) -> None:
         self.kind, self.maker = kind, maker
@@ -35,7 +35,7 @@ class Answers:
         return self._known[key]
 
     def save(self) -> None:
-        """Write down what has been found, beside what other processes have written meanwhile."""
+        """Write what has been found, in addition to what other processes have written meanwhile."""
         if not self._new:
             return
         merged = {**self._read(), **self._new}

@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
 
             near = difflib.get_close_matches(found["word"], re.split(r"[', ]+", found["known"]), n=1)
             message = f"{found['start']}: did you mean {near[0]!r}?" if near else message
-        self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` tells more\n")
+        self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` says more\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """As argparse has it, but an error of the stream is none that nobody hears of."""
@@ -44,7 +44,7 @@ def without_secrets(text: str) -> str:
 
 
 def status_of(work: Callable[[], int], interrupted: str | None = None) -> int:
-    """Exit status of a program's `work`, as tare.core.errors has it, each error told in one line; or SystemExit."""
+    """Exit status of a program's `work`, as in tare.core.errors, each error printed in one line; or SystemExit."""
     streams.prepare()
     with contextlib.suppress(ValueError):  # a thread can't, and need not
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where whoever started us ignores it nobody could wait
@@ -59,7 +59,7 @@ def _status_of(work: Callable[[], int], interrupted: str | None) -> int:
     try:
         return work()
     except TareError as error:
-        streams.tell(f"tare: {error}")
+        streams.to_stderr(f"tare: {error}")
         return error.exit_code
     except OSError as error:
         if (status := streams.give_up(error)) is not None:
@@ -67,15 +67,15 @@ def _status_of(work: Callable[[], int], interrupted: str | None) -> int:
         line = explain_os_error(error)
         if line is None:
             raise
-        streams.tell(f"tare: {line}")
+        streams.to_stderr(f"tare: {line}")
         return 2
     except KeyboardInterrupt:
         if interrupted:
-            streams.tell(f"tare: {interrupted}")
+            streams.to_stderr(f"tare: {interrupted}")
         return INTERRUPTED
     except (RuntimeError, MemoryError, ImportError) as error:
         line = explain_defect(error)
         if line is None:
             raise
-        streams.tell(f"tare: {line}")
+        streams.to_stderr(f"tare: {line}")
         return UnavailableError.exit_code

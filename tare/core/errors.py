@@ -66,7 +66,7 @@ class IntegrityError(TareError):
 
 @contextlib.contextmanager
 def advising(advice: str) -> Iterator[None]:
-    """What is wrong with content is told with what to do about it."""
+    """Adds to an error of content what to do about it."""
     try:
         yield
     except IntegrityError as error:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, hashes, locks, journals, and where the cache lies."""
+"""Files that are written whole or not at all, hashes, locks, journals, and the folder of the cache."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def canonical_json(value: Any) -> str:
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; on success it is flushed to disk and renamed, on failure removed."""
+    """A temporary path next to `path`; on success it is flushed to disk and renamed, on failure removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(descriptor)
@@ -187,7 +187,7 @@ def read_json(path: Path) -> Any:
         raise IntegrityError(f"{path} is no record ({error}); delete it and run again") from error
 
 
-def _tell(text: str) -> None:
+def _to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -196,16 +196,16 @@ def locked(
     path: Path,
     *,
     waiting_for: str,
-    tell: Callable[[str], None] = _tell,
+    notify: Callable[[str], None] = _to_stderr,
     doing: str | None = None,
     busy: Callable[[str], None] | None = None,
 ) -> Iterator[bool]:
     """Hold an exclusive lock on `path`, which ends with this process, however that ends.
 
     The file says who holds it: one that waits names the holder's process and since when it holds it.
-    `waiting_for`: what its holders do, for whoever waits. `tell`: is told of whom is waited for. `doing`: what this
-    holder does, where that is something else. `busy`: is told instead, where another process has the lock; it
-    raises where that is not to be waited for. Yields whether another process had to be waited for.
+    `waiting_for`: what its holders do, for whoever waits. `notify`: called with a line that names the holder, where
+    one is waited for. `doing`: what this holder does, where that is something else. `busy`: called first in that
+    case, with the holder; it raises where nobody is to wait. Yields whether another process had to be waited for.
     Raises RuntimeError where this thread holds the lock already: it would wait for itself for ever. UserError where
     the file system keeps no locks.
     """
@@ -222,7 +222,7 @@ def locked(
             said = f"{other or waiting_for} ({holder or 'it has just begun'})"
             if busy is not None:
                 busy(said)
-            tell(f"waiting for another process: {said}")
+            notify(f"waiting for another process: {said}")
             if held in _held:
                 raise RuntimeError(f"{path} is locked by this thread already") from None
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -285,7 +285,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._bytes: int | None = None  # after our own last row: what stands behind it is another writer's
+        self._bytes: int | None = None  # after our own last row: what follows is another writer's
 
     def append(self, record: dict[str, Any]) -> None:
         """Add one record, whole; raises IntegrityError where another process wrote since our last row."""
@@ -319,7 +319,7 @@ class Journal:
 
 
 def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, bytes, dict[str, Any]]]:
-    """Whole rows of a journal: where each stands, its line, what it holds. IntegrityError for any other line."""
+    """Whole rows of a journal: the place of each, its line, what it holds. IntegrityError for any other line."""
     for number, line in enumerate(data.split(b"\n")[:-1], start=1):
         where = f"{path} line {number}"
         try:

@@ -1,7 +1,7 @@
 """Ends what a command started when that command has died: by SIGKILL, by want of memory, with its terminal.
 
-A process of its own, in a session of its own, that sleeps until its parent is gone. It is told over standard input
-what there is to end, a JSON object a line: `{"key": …, "group": …}` names a process group, which is killed, if
+A separate process, in its own session, that sleeps until its parent is gone. It reads from standard input what
+there is to end, a JSON object a line: `{"key": …, "group": …}` names a process group, which is killed, if
 need be after its `"patience_s"`; `{"key": …, "commands": [[…], …], "env": {…}, "folder": …}` what to run and to
 remove; `{"key": …, "stopped": […], "lease_s": …}` what its parent stops and lets go on (below); `{"key": …}` alone
 takes a key back.
@@ -11,8 +11,8 @@ or not, or `{"means": "signals", "pids": {pid: start time in ticks}}`, which inc
 while it is stopped, so that nothing can start more, and then let go on: a task that version 1's freezer holds ends
 only then. It is let go on, too, where the parent has not said `{"key": …, "renewed": true}` for `lease_s`: one that
 hangs leaves nothing stopped.
-A program that its parent could not tell it of, having died at that very moment, is found by a mark in its
-environment. Standard library only, and run as a file: `python -I -S tare/core/guard.py PARENT NAME MARK`.
+A program that its parent could not report, having died at that very moment, is found by a mark in its environment.
+Standard library only, and run as a file: `python -I -S tare/core/guard.py PARENT NAME MARK`.
 """
 
 import contextlib
@@ -165,7 +165,7 @@ def remove_groups(stopped: list[dict[str, Any]]) -> None:
             time.sleep(LOOK_S)
 
 
-def untold(name: str, mark: str) -> list[int]:
+def marked_sessions(name: str, mark: str) -> list[int]:
     """Leaders of sessions whose environment holds `name=mark`."""
     wanted = f"{name}={mark}".encode()
     found = []
@@ -219,11 +219,11 @@ if __name__ == "__main__":
         sys.exit(0 if asked else 2)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    told = watch(int(sys.argv[1]))
-    # What we were not told of may have been started by what must not be cut short (apt gives dpkg a session).
-    patience = max((note.get("patience_s", 0.0) for note in told.values()), default=0.0)
-    marked = untold(*sys.argv[2:4])
+    reported = watch(int(sys.argv[1]))
+    # What was not reported may have been started by what must not be cut short (apt gives dpkg a session).
+    patience = max((note.get("patience_s", 0.0) for note in reported.values()), default=0.0)
+    marked = marked_sessions(*sys.argv[2:4])
     time.sleep(LOOK_S)  # until it has become its program, what was just being started has its parent's environment
-    marked += untold(*sys.argv[2:4])
+    marked += marked_sessions(*sys.argv[2:4])
     found = {str(pid): {"group": pid, "patience_s": patience} for pid in marked}
-    end({**found, **told})
+    end({**found, **reported})

@@ -32,7 +32,7 @@ def alone_on_this_machine(doing: str = MEASURES, *, waits: bool = True) -> Itera
     if _holds:
         yield
         return
-    with locked(lock_path(), waiting_for=MEASURES, tell=say, doing=doing, busy=None if waits else refuse):
+    with locked(lock_path(), waiting_for=MEASURES, notify=say, doing=doing, busy=None if waits else refuse):
         _holds += 1
         try:
             yield
@@ -41,7 +41,7 @@ def alone_on_this_machine(doing: str = MEASURES, *, waits: bool = True) -> Itera
 
 
 def lock_path() -> Path:
-    """Where the lock lies, which is the same for all users where it can be."""
+    """Path of the lock, which is the same for all users where it can be."""
     chosen = os.environ.get(LOCKS)
     folder = Path(chosen) if chosen else SHARED_LOCKS
     if not chosen and not os.access(folder, os.W_OK | os.X_OK):

@@ -1,4 +1,4 @@
-"""Where things lie: the checkout, the root of the cache, an environment's own packages. Standard library only."""
+"""Where things are: the checkout, the root of the cache, an environment's own packages. Standard library only."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def user_name() -> str:
 def own_first() -> None:
     """Have a virtual environment's own packages come before those that PYTHONPATH names.
 
-    What Tare itself has put there stays where it is: the checkout, and packages that lie in its cache. Without a
+    What Tare itself has put there stays where it is: the checkout, and packages in its cache. Without a
     virtual environment PYTHONPATH may be how this Python's packages are found.
     """
     if sys.prefix == sys.base_prefix:

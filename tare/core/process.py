@@ -2,9 +2,9 @@
 
 None outlives us. A guard (tare.core.guard), started with the first of them, knows what runs, and ends it when we
 have been killed ourselves: a group, and for what lives outside of it (a daemon's container) the commands of
-`at_death`. Telling it costs a write to a pipe, and nothing in the program that is started.
+`at_death`. A message to it costs a write to a pipe, and nothing in the program that is started.
 
-What a program reads and prints lies in files without a name: nobody has to feed or drain it while it is measured.
+What a program reads and prints is in files without a name: nobody has to feed or drain it while it is measured.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FULL = ("no space left on device", "enospc")
 # A kernel allows so many namespaces, and where it is none says the same.
 NAMESPACES = ("namespace", "unshare", "clone", "fork/exec")
 LARGER = "TARE_CACHE and TMPDIR at a larger disk"
-MARK = "TARE_STARTED_BY"  # of a client's environment; launches have a block of their own
+MARK = "TARE_STARTED_BY"  # of a client's environment; launches have a separate one
 GUARD = Path(__file__).with_name("guard.py")
 LEASE_S = 8.0  # after which what is stopped is let go on, where nothing is heard of whoever stopped it
 RENEW_S = 0.5
@@ -110,9 +110,9 @@ def run(
     `argv`: program and arguments; no shell is involved. `timeout_s`: seconds after which the whole process group is
     killed. `env`: the complete environment of the program, but for the mark of its guard; None inherits ours.
     `cwd`: working directory; None keeps ours. `stdin`: bytes for its standard input, or an unbuffered file, read
-    from where it stands; None: an empty one. `check`: raise when it fails. `output_path`: append both streams to
-    this file instead of keeping them. `patience_s`: how long it may go on by itself after we were interrupted or
-    have died, before it is killed: for what leaves a machine in pieces when it is cut short. Raises
+    from its current position; None: an empty one. `check`: raise when it fails. `output_path`: append both streams
+    to this file instead of keeping them. `patience_s`: how long it may go on by itself after we were interrupted
+    or have died, before it is killed: for what leaves a machine in pieces when it is cut short. Raises
     UnavailableError where the program is not installed, or `check` is set and it failed.
     """
     with contextlib.ExitStack() as stack:
@@ -171,7 +171,7 @@ def start(
     stderr: Any,
     patience_s: float = 0.0,
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own; its reaper calls `ended`. UnavailableError where it can't be."""
+    """Start a program in its own session; its reaper calls `ended`. UnavailableError where it can't be."""
     own = {MARK: mark()}
     try:
         process = subprocess.Popen(
@@ -192,7 +192,7 @@ def start(
 
 
 def mark() -> str:
-    """The value of MARK by which our guard finds what this process has started and could not tell it of."""
+    """The value of MARK by which our guard finds what this process has started and could not report to it."""
     return _guard.begin()
 
 
@@ -271,7 +271,7 @@ def scratch_folder(purpose: str) -> Iterator[Path]:
 
 
 class _Guard:
-    """Our end of the guard's pipe, and what it has been told: one that was killed is started again."""
+    """Our end of the guard's pipe, and what was sent over it: a guard that was killed is started again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -281,7 +281,7 @@ class _Guard:
         self._notes: dict[str, dict[str, Any]] = {}
 
     def begin(self) -> str:
-        """Start the guard if there is none; the mark by which it finds programs that it wasn't told of."""
+        """Start the guard if there is none; the mark by which it finds programs that were not reported to it."""
         with self._lock:
             if self._owner != os.getpid():
                 self._mark = f"{os.getpid()}-{time.monotonic_ns()}"
@@ -295,16 +295,16 @@ class _Guard:
         self.begin()
         with self._lock:
             self._notes[key] = values
-            self._tell({"key": key, **values})
+            self._send_or_restart({"key": key, **values})
 
     def renew(self, key: str) -> None:
         with self._lock:
-            self._tell({"key": key, "renewed": True})
+            self._send_or_restart({"key": key, "renewed": True})
 
     def forget(self, key: str) -> None:
         with self._lock:
             if self._notes.pop(key, None) is not None and self._owner == os.getpid():
-                self._tell({"key": key})
+                self._send_or_restart({"key": key})
 
     def _start(self) -> None:
         null = subprocess.DEVNULL
@@ -316,10 +316,10 @@ class _Guard:
         for key, values in self._notes.items():
             self._send({"key": key, **values})
 
-    def _tell(self, message: Mapping[str, Any]) -> None:
+    def _send_or_restart(self, message: Mapping[str, Any]) -> None:
         try:
             self._send(message)
-        except BrokenPipeError:  # it has been killed: the next one is told everything
+        except BrokenPipeError:  # it has been killed: the next one is sent everything
             self._start()
 
     def _send(self, message: Mapping[str, Any]) -> None:

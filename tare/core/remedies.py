@@ -14,7 +14,7 @@ from urllib.request import proxy_bypass
 
 from tare.core.errors import UserError
 
-# What of a broken connection tells a person why, the most telling first.
+# What of a broken connection's message gives the reason, the most specific first.
 BROKEN = (
     r"\[Errno -?\d+\] [^'\")]+",
     r"[Cc]annot connect to proxy|timed out|certificate verify failed",
@@ -24,10 +24,10 @@ BROKEN = (
 
 def own_program(name: str) -> str:
     """How to call a program of this Python's environment: by its name where that is on PATH, else by its path."""
-    beside = Path(sys.executable).with_name(name)
-    if shutil.which(name) or not beside.exists():
+    path = Path(sys.executable).with_name(name)
+    if shutil.which(name) or not path.exists():
         return name
-    return shlex.quote(os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside))
+    return shlex.quote(os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path))
 
 
 def require(paths: Iterable[Path]) -> None:
@@ -42,7 +42,7 @@ def require(paths: Iterable[Path]) -> None:
 
 
 def through_proxy(address: str = "https://") -> str:
-    """What to add where an address does not answer and a proxy is set for it; nothing else. No password is told."""
+    """What to add where an address does not answer and a proxy is set for it; else nothing. It has no password."""
     scheme, host, *_ = urlsplit(address)
     if host and proxy_bypass(host):
         return ""

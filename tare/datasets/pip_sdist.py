@@ -3,7 +3,7 @@
 pip's own commands execute setup.py to read a source archive's metadata, so none of them can fetch one
 unseen. Its finder and its session do no more than read the index and download, and they bring the machine's
 own mirrors, certificates, proxies and credentials. They are no public interface: this file is run as a
-program of its own (`python pip_sdist.py NAME VERSION [FILE]`) so that a change in pip ends here, with one line.
+separate program (`python pip_sdist.py NAME VERSION [FILE]`) so that a change in pip ends here, with one line.
 """
 
 import argparse

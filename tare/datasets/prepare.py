@@ -136,7 +136,7 @@ RECIPES: dict[str, Callable[[Mapping[str, Path], Path, DataSet], int]] = {
     "reviews-acl-imdb": _reviews,
     "reviews-snippets": _reviews,
 }
-# Keys that an entry needs beside those that all have.
+# Keys that an entry needs in addition to those that all have.
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "mnist-raw": ("rows",),
     "reviews-acl-imdb": ("sample",),

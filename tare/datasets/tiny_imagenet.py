@@ -39,7 +39,7 @@ _VAL = re.compile(r"val/images/([^/]+\.JPEG)")
 
 
 class FolderSource:
-    """A set that lies unpacked in a folder, before it is prepared; paths are relative to that of wnids.txt."""
+    """A set that is unpacked in a folder, before it is prepared; paths are relative to that of wnids.txt."""
 
     def __init__(self, where: Path) -> None:
         self.where = where
@@ -55,7 +55,7 @@ class FolderSource:
 
 
 class ZipSource:
-    """A set inside a zip, in the folder in which its wnids.txt lies; no member is unpacked by its own name."""
+    """A set inside a zip, in the folder of its wnids.txt; no member is unpacked by its own name."""
 
     def __init__(self, where: Path, archive: zipfile.ZipFile) -> None:
         self.where = where

@@ -52,7 +52,7 @@ def writing(folder: Path) -> Iterator[bool]:
     if key in _written:
         yield _written[key]
         return
-    with locked(folder / LOCK, waiting_for=f"it measures into {folder}", tell=say) as waited:
+    with locked(folder / LOCK, waiting_for=f"it measures into {folder}", notify=say) as waited:
         _written[key] = waited
         try:
             yield waited

@@ -2,7 +2,7 @@
 
 Snakemake removes the output of a job before it runs it, both where a person wants it anew and where it was killed
 before it had counted the job as done. What it notes of that is its own, so Tare keeps a note itself, and asks it
-for nothing. A command leaves it beside its campaign before it seals it, and marks it when the whole command has
+for nothing. A command leaves it next to its campaign before it seals it, and marks it when the whole command has
 ended well. A marked note goes when its workflow has gone on: at the next campaign that it seals, or at the orderly
 end of its process. A note that is still there is of a start that was cut short, or of a job that failed after its
 seal: the next command goes on with what is sealed, unless the job now has another parameter `code`. A command that

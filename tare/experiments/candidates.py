@@ -134,7 +134,7 @@ def order_of(one: Wanted, study: RunPart, site: Site) -> Order:
 
 
 def times_of(launch: LaunchRecord, loss_steps: int | None = None) -> Times:
-    """What one launch took; `loss_steps`: after how many its loss is told, None where it made fewer.
+    """What one launch took; `loss_steps`: after how many its loss is read, None where it made fewer.
 
     Raises UnavailableError: it trained one step alone.
     """

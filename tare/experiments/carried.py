@@ -68,7 +68,7 @@ def add_packages(folder: Path, names: Sequence[str] = PACKAGES) -> Path | None:
 
     Processes that are started from now on find them too, by PYTHONPATH; launches do not see it. Returns their
     folder; None where nothing was lacking. Raises UnavailableError: one is lacking, and was not packed for this
-    Python; the remedy is told. IntegrityError: a wheel is not what was packed.
+    Python; the message names the remedy. IntegrityError: a wheel is not what was packed.
     """
     lacking = [name for name in names if find_spec(MODULES.get(name, name.replace("-", "_"))) is None]
     if "pydantic" in names and not _checks():

@@ -5,7 +5,7 @@ does not count: its host says which files the imports need, and every later laun
 imports.
 
 One launch can serve the campaigns of several workloads (`run_together`): it imports what all of them need, so that
-their files and imports are one thing, and looks at the steps of each workload in a process of its own.
+their files and imports are one thing, and looks at the steps of each workload in a separate process.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def run_together(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any
     A launch that fails for all of them is tried once more for each alone, so that a workload's failure is its own.
     `dues`: the campaigns, by whatever names them. `sites`: by name of the launch, with the data of every workload.
     Returns their units. A campaign that has come less far than the first one, or knows other files, has none: it
-    waits. On a device of its own, whose state no fork shares, each campaign has its own launches.
+    waits. On a separate device, whose state no fork shares, each campaign has its own launches.
     """
     first = next(iter(dues.values()))
     plan, files = first.plan, files_of(first.done)

@@ -98,7 +98,7 @@ def _installation(program: Path) -> Path:
     ]
     versioned = next((folder for folder in program.parents if named and folder.parent == named[-1]), None)
     if versioned and re.match(r"\d", versioned.name):
-        return versioned  # /opt/nvidia/nsight-compute/2025.3.1, and not every other version beside it
+        return versioned  # /opt/nvidia/nsight-compute/2025.3.1, and not every other version next to it
     return named[-1] if named else program.parent
 
 

@@ -1,4 +1,4 @@
-"""Whether another stack or a compiled step computes the same: its losses beside the headline's, without dropout.
+"""Whether another stack or a compiled step computes the same: its losses and the headline's, without dropout.
 
 One pair of launches for each campaign of another stack or of a graph compiler, side by side, on few samples, as
 nothing of them is timed. Dropout draws each framework's own numbers; without it first weights, batches and their
@@ -32,7 +32,7 @@ COMPILE = "compile"  # the setting whose levels may compute something else than 
 
 
 def compare_curves(folder: Path, setup: Setup[RunPart], sealed: Sealed) -> None:
-    """Write the losses at an arm's level beside the headline's, where both trained and the workload can be told."""
+    """Write the losses at an arm's level and the headline's, where both trained and the workload has NEEDED."""
     arm, path = setup.arm, folder / CURVES
     if arm is None or setup.scenario != SINGLE or not sealed.units:
         return
@@ -50,7 +50,7 @@ def compare_curves(folder: Path, setup: Setup[RunPart], sealed: Sealed) -> None:
     orders = _orders(setup, arm, env, job.batch, options)
     level = arm.name if arm.other_stack is None else arm.level
     try:
-        with step(f"{setup.workload}: losses of {level} beside those of {setup.study.stack}"):
+        with step(f"{setup.workload}: losses of {level} compared with those of {setup.study.stack}"):
             found = launch_side_by_side(orders)
         losses = {name: losses_of(record) for name, record in found.items() if record.ok}
         reasons = {name: record.reason or record.status for name, record in found.items() if not record.ok}

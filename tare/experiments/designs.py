@@ -55,7 +55,7 @@ class Setup(Generic[AnyJob]):
     unavailable: Mapping[str, str] = field(default_factory=dict)  # the others of the study, each with its reason
     provenance: Mapping[str, Any] = field(default_factory=dict)  # images and data that were used
     arm: arms.Arm | None = None  # what differs from the headline
-    scenario: str = SINGLE  # what runs beside each unit (tare.launch.scenarios)
+    scenario: str = SINGLE  # what runs during each unit (tare.launch.scenarios)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ def declare(
     Args:
         kind, setup: of what, and for what.
         group: of launches that train together.
-        neighbour: the workload that runs beside each.
+        neighbour: the workload that runs while each runs.
         own: what just its kind has.
     """
     study, arm, names = setup.study, setup.arm, tuple(own.pop("launches", setup.sites))
@@ -144,7 +144,7 @@ def job_spec(
     study: JobPart,
     options: Mapping[str, int | float] | None = None,
 ) -> Specification:
-    """What every launch of a workload is told of its job; `options` where the workload has any, all of them.
+    """The specification of a workload's job, for each of its launches, with all options that the workload has.
     `study`: its seed and device; its options of the workload, where none are given. `options`: of a job that is not
     the study's own. Raises UserError: the workload can't have the options.
     """
@@ -167,7 +167,7 @@ def identity(on_gpu: bool) -> Machine:
 
 
 def uses_gpu(plan: Plan) -> bool:
-    """Whether a campaign's launches compute on an NVIDIA device, whose state then stands in every unit."""
+    """Whether a campaign's launches compute on an NVIDIA device, whose state is then in every unit."""
     return plan.spec.device == "cuda"
 
 
@@ -263,8 +263,8 @@ def one_after_other(
     launches = {name: skipped(left_out[name]) if name in left_out else found[name] for name in order}
     pages = {name: of_whole_runs(conditions_of(plan, name).page_cache) for name in order}
     seen = others_in(used)
-    told = {"others": seen.to_json()} if seen is not None else {}
-    return {"order": list(order), "launches": launches, "pages": pages, **told}
+    load = {"others": seen.to_json()} if seen is not None else {}
+    return {"order": list(order), "launches": launches, "pages": pages, **load}
 
 
 def longer(conditions: Conditions, times: int) -> Conditions:

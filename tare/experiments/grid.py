@@ -1,10 +1,10 @@
 """A grid of cheap launches that a performance model is trained on: jobs by batch, threads and environment.
 
-Each cell is one launch of some seconds, which times steps on batches in memory and watches nothing, and is a record
-of its own, so that the grid goes on where it was left. First comes the middle batch of each job at most threads, in
-every environment and with every setting one right after the other, since each is compared with the host's cell.
-Then the host's other batches and threads, of all jobs in turn: whatever part of the grid there is, it has something
-of each.
+Each cell is one launch of some seconds, which times steps on batches in memory and watches nothing, and is a
+separate record, so that the grid goes on where it was left. First comes the middle batch of each job at most
+threads, in every environment and with every setting one right after the other, since each is compared with the
+host's cell. Then come the host's other batches and threads, of all jobs in turn, so that any part of the grid has
+some cells of each.
 """
 
 from __future__ import annotations
@@ -224,9 +224,9 @@ def measure_grid(
                 say(f"{len(missing) - number} cells are left for the next run: {minutes:g} minutes are over")
                 return
             found = grid.measure(cell, programs)
-            told = f"{_median_ms(found):.4g} ms a step" if found.ok else f"{found.status}: {found.reason}"
+            result = f"{_median_ms(found):.4g} ms a step" if found.ok else f"{found.status}: {found.reason}"
             left = time_left(each * (len(missing) - number - 1))
-            say(f"{number + 1} of {len(missing)}, {cell.name}: {told}, {left}")
+            say(f"{number + 1} of {len(missing)}, {cell.name}: {result}, {left}")
 
 
 def count_job(

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import sha256_file, write_json
 from tare.core.progress import say
-from tare.experiments import beside, causes, rounds
+from tare.experiments import causes, co_runner, rounds
 from tare.experiments.alone import WORKFLOW, alone_on_this_machine, measuring
 from tare.experiments.attempts import measuring_campaigns
 from tare.experiments.campaign import run_campaign, run_campaigns
@@ -87,7 +87,7 @@ def compare(
         launch_sites(study, workload, names, folder, record, arm, scenario) as (found, unavailable, provenance),
     ):
         if scenario == SHARED:
-            found, provenance["neighbour"] = beside.with_its_data(found, study, neighbour)
+            found, provenance["neighbour"] = co_runner.with_its_data(found, study, neighbour)
         network = arms.levels_of((study.distributed or Distributed()).levels, arm)["network"]
         barred = scenarios.barred(scenario, found, network)
         setup = Setup(
@@ -99,7 +99,7 @@ def compare(
             arm=arm,
             scenario=scenario,
         )
-        design = beside.rounds_beside(setup) if scenario == SHARED else rounds.rounds(setup)
+        design = co_runner.rounds_with_co_runner(setup) if scenario == SHARED else rounds.rounds(setup)
         compare_curves(out.parent, setup, run_campaign(out.parent, design))
 
 
@@ -276,9 +276,9 @@ def ceilings(source: str, folder: Path | None, out: Path, *, operators: bool = F
 
 
 def device_facts(study: LaunchPart, name: str | None = None) -> dict[str, Any]:
-    """What the ceilings stand beside: facts of the processor, and what a model or a datasheet says of it. `study`:
-    the part of it that the ceilings depend on. `name`: of the device that CUDA counts first, which need not be the
-    first that the driver lists.
+    """What is recorded with the ceilings: facts of the processor, and what a model or a datasheet says of it.
+    `study`: the part of it that the ceilings depend on. `name`: of the device that CUDA counts first, which
+    need not be the first that the driver lists.
     """
     facts = machine.describe()
     names = ("name", "cpu_model", "cpu_signature", "cpu_clock", "cpu_flags", "cpu_caches_bytes", "virtualisation")

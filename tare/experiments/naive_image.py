@@ -46,7 +46,7 @@ CODE = ("tare/worker", "workloads")
 PYTHON = "/usr/bin/python3"
 CALL_S, BUILD_S = 600.0, 3600.0
 COMPRESSION = "-comp zstd -Xcompression-level 3"  # of every .sif here
-# Root in %post is the user in a namespace of its own, which has no network: root of a container lacks capabilities.
+# Root in %post is the user in a separate namespace, which has no network: root of a container lacks capabilities.
 AS_ROOT = ("unshare", "--user", "--map-root-user", "--net", "--")
 
 
@@ -54,7 +54,7 @@ AS_ROOT = ("unshare", "--user", "--map-root-user", "--net", "--")
 class Parts:
     """What both builds begin with, in one scratch folder."""
 
-    folder: Path  # the scratch folder; BASE_ARCHIVE and `context` lie in it
+    folder: Path  # the scratch folder; BASE_ARCHIVE and `context` are in it
     tag: str  # of the image in BASE_ARCHIVE
     code: str  # Python that the image has to run to its end
 
@@ -200,7 +200,7 @@ def docker_arguments(context: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _apptainer(adapter: Environment, parts: Parts) -> Iterator[Built]:
-    """Built in a user namespace of its own without a network."""
+    """Built in a separate user namespace without a network."""
     program, target = find_apptainer(), parts.folder / "naive.sif"
     if program is None:
         raise UnavailableError("neither apptainer nor singularity is installed")

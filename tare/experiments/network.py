@@ -61,7 +61,7 @@ def measure_network(source: str, folder: Path | None, out: Path) -> None:
         for name, site in found.items():
             if name not in barred:
                 launches[name] = launch_group(site, spec, conditions, size=wanted.workers, network=network)
-                say(f"network of {wanted.workers} instances in {name}: {_told(launches[name])}")
+                say(f"network of {wanted.workers} instances in {name}: {_outcome(launches[name])}")
     NetworkRecord(
         study=study.study,
         machine=machine_name(),
@@ -73,5 +73,5 @@ def measure_network(source: str, folder: Path | None, out: Path) -> None:
     ).write(out)
 
 
-def _told(record: LaunchRecord) -> str:
+def _outcome(record: LaunchRecord) -> str:
     return record.status + (f", {record.reason}" if record.reason else "")

@@ -1,8 +1,8 @@
 """Balanced orders: rows of Williams squares, drawn from a seed.
 
 A Williams square (E. J. Williams, Aust. J. Sci. Res. A 2, 1949) of n things has n rows where n is even and 2n where
-it is odd. Each thing stands in each place equally often, and after each other thing equally often. A row and its
-reverse stand side by side, so that after any even number of rows all things have the same mean place.
+it is odd. Each thing is in each place equally often, and after each other thing equally often. A row and its
+reverse are adjacent, so that after any even number of rows all things have the same mean place.
 """
 
 from __future__ import annotations

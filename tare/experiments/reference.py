@@ -1,6 +1,6 @@
 """A reference campaign: one folder with what a machine without a network measured in a few minutes, to be kept.
 
-Its parts run in order of worth, each as the command that the workflow would call, each in a process of its own and
+Its parts run in order of worth, each as the command that the workflow would call, each in a separate process and
 under a deadline. What no longer fits is recorded with that reason, and never left out in silence.
 """
 
@@ -120,7 +120,7 @@ def _described(config: study.Study, wanted: Wanted, out: Path, before: Row | Non
     }
     refuse_another(before, content, out)
     this = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "budget_s": wanted.budget_s}
-    this["tare"] = told_version(carried)
+    this["tare"] = version_or_packed(carried)
     runs = [*(before["runs"] if before else []), this]
     return content | {"at": runs[0]["at"], "tare": this["tare"], "runs": runs}
 
@@ -188,14 +188,14 @@ def measure(
     parts = sorted(parts_of(config, usable), key=lambda part: places.get(part.name, len(places)))
     chosen = [part for part in parts if part.name not in done and (not wanted.only or part.kind in wanted.only)]
 
-    def told(rows: Sequence[Row]) -> None:
+    def keep_rows(rows: Sequence[Row]) -> None:
         known = {part.name: not_run(part, chosen) for part in parts} | earlier | {row["name"]: row for row in rows}
         order = dict.fromkeys([*done, *(part.name for part in parts)])
         found = [known[name] for name in order]
         keep({"environments": environments, "workloads": workloads, "parts": found})
 
-    told([])
-    run_parts(chosen, workloads, out, clock, earlier, told)
+    keep_rows([])
+    run_parts(chosen, workloads, out, clock, earlier, keep_rows)
 
 
 def report(content: Mapping[str, Any], out: Path) -> None:
@@ -225,7 +225,7 @@ def fitted(whole: study.Study, budget_s: float, device: str | None) -> study.Stu
 
 
 def prepare_environments(out: Path, python: Path, names: Sequence[str]) -> dict[str, Row]:
-    """Try the study's environments, bind the framework, and write the records; how each one stands, by name.
+    """Try the study's environments, bind the framework, and write the records; whether each one works, by name.
 
     What the study does not name is not tried: a guest's boot alone would take a tenth of the time.
     """
@@ -280,7 +280,7 @@ def default_name(kind: str) -> str:
 def name_machine(kind: str, before: Mapping[str, Any] | None) -> None:
     """Name this machine by its device, for this process and its children, unless it has been given a name.
 
-    Who reads a reference knows the device; nothing else of the machine's hardware is kept for them to tell it by.
+    A reference names the device, and nothing else of the hardware that could identify the machine.
     """
     if before is not None:
         os.environ[MACHINE] = before["machine"]
@@ -288,11 +288,11 @@ def name_machine(kind: str, before: Mapping[str, Any] | None) -> None:
         os.environ[MACHINE] = slug_of(describe_device(kind, {"device": "cuda"})["name"] or kind)
 
 
-def told_version(carried: Mapping[str, Any] | None) -> Row:
-    """This version of the project; where git does not tell, what it was when the input was packed."""
+def version_or_packed(carried: Mapping[str, Any] | None) -> Row:
+    """This version of the project; where git does not say, what it was when the input was packed."""
     own = version()
     if own["commit"] is None and carried is not None:
-        return {**carried["tare"], "reason": "as it was when the input was packed; git does not tell here"}
+        return {**carried["tare"], "reason": "as it was when the input was packed; git does not say here"}
     return own
 
 

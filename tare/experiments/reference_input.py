@@ -77,13 +77,13 @@ def version() -> Record:
         try:
             answer = run(["git", *arguments], timeout_s=TOOL_S, cwd=project_root(), check=True).stdout.strip()
         except UnavailableError as error:
-            return {**found, "reason": f"git does not tell: {error.reason}"}
+            return {**found, "reason": f"git does not say: {error.reason}"}
         found[key] = answer if key == "commit" else bool(answer)
     return found
 
 
 def _pack_data(name: str, chosen: DataChoices, folder: Path) -> None:
-    """One prepared data set, as a compressed tar beside its record: the workflow's own, where it is the choice."""
+    """One prepared data set, as a compressed tar next to its record: the workflow's own, where it is the choice."""
     kept = project_root() / layout.data_record(chosen.record_of(name))
     record = read_record(DataRecord, kept) if kept.exists() else catalog.prepare(name, chosen.of(name)[0])
     source = catalog.ensure(record)

@@ -99,7 +99,7 @@ def parts_of(whole: Study, usable: Sequence[str]) -> list[Part]:
 
 
 def _place(path: Path) -> str:
-    """Where a record or a folder of records lies in the folder of the reference."""
+    """Path of a record or a folder of records in the folder of the reference."""
     return below_results(path).as_posix()
 
 
@@ -242,7 +242,7 @@ def not_run(part: Part, chosen: Sequence[Part]) -> Row:
 
 
 def run_part(part: Part, out: Path, clock: Clock) -> Row:
-    """Run one part in a process of its own, told its deadline and ended a little after it."""
+    """Run one part in a separate process, which is given its deadline and ended a little after it."""
     started = time.monotonic()
     most_s = min(clock.left_s, max(LEAST_CAP_S, SHARES[part.kind] * clock.budget_s))
     images = str(out / _place(layout.IMAGES / BOUND))

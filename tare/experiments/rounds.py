@@ -49,7 +49,7 @@ def whole_run_spec(
     *,
     mode: Mode = "train",
 ) -> Specification:
-    """What a launch of a whole run, or of what trains as one does, is told; arguments as for `job_spec`."""
+    """The specification of a whole run, or of a launch that trains as one does; arguments as for `job_spec`."""
     job = job_spec(mode, workload, batch, study, options)
     return job.replace(loader_workers=job.options.get("loader_workers", LOADER_WORKERS))
 
@@ -165,7 +165,7 @@ def _after_one_start(
 
 
 def of_one_run(launch: LaunchRecord, run: Mapping[str, Any], count: int) -> LaunchRecord:
-    """One of several runs of a launch as a record of its own: its start and its end are those of the launch.
+    """One of several runs of a launch as a separate record: its start and its end are those of the launch.
 
     Instants of the run are moved to follow on the imports; CPU seconds go on from theirs.
     """

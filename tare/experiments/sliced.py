@@ -50,7 +50,7 @@ from tare.model.specification import MeasuredSteps, Specification
 
 MEMORY_SHARE = 0.8  # of what is available that the launches of a round may take together
 MOST_IDLE = 0.1  # of a run's time in which nothing of it can run: more, and it waits for what slicing may hide
-# In which it waits for the clock or a disk beside its own work: so much is hidden for each other job of a round.
+# In which it waits for the clock or a disk while it works: so much is hidden for each other job of a round.
 MOST_WAITING = 0.01
 FEWEST_LOOKS = 3  # fewer may be chance
 MOST_CALIBRATIONS = 4  # of which all but the last may find that files were read from a disk
@@ -107,7 +107,7 @@ def run_unit(
 
     Args:
         plan: of the campaign; `slicing` says why it can't be sliced.
-        sites: by name of the launch; those that can't be sliced have units of their own, in which nothing is held.
+        sites: by name of the launch; those that can't be sliced have separate units, in which nothing is held.
         program_of: what a launch of this name runs; None for the plan's own job.
         before: called before each launch that runs to its end.
         code: of jobs whose files are the user's own; None for those of sites, which say where theirs are.
@@ -156,7 +156,7 @@ def run_unit(
         found = run_launches(asked, way)
         if code is not None:
             code.seen |= found.mapped
-            pages, code.told = code.told, {}
+            pages, code.outcomes = code.outcomes, {}
         skips = found.voided or calibration is None or rehearsal or whole
         empty = [] if skips else list(empty_launches(asked, found.records))
     if calibration is None and plan.slicing_refused is None and found.voided is None:
@@ -182,7 +182,9 @@ def run_unit(
             and all(launches[name].ok for name in tried),
             "unsliced": bills_apart(launches, plan.margins),
             **({"whole": sorted(served(plan, done).keys() & set(tried))} if whole else {}),
-            **({"together": most_together(launches), **told_served(plan, launches)} if calibration is None else {}),
+            **(
+                {"together": most_together(launches), **served_entry(plan, launches)} if calibration is None else {}
+            ),
         },
         **({"others": seen.to_json()} if seen is not None else {}),
     }
@@ -300,7 +302,7 @@ def bills_apart(launches: Mapping[str, LaunchRecord], margins: Mapping[str, floa
     return [name for name, slices in found.items() if slices.is_sliced and slices.bills_differ(margins["run"])]
 
 
-def told_served(plan: Plan, launches: Mapping[str, LaunchRecord]) -> dict[str, list[str]]:
+def served_entry(plan: Plan, launches: Mapping[str, LaunchRecord]) -> dict[str, list[str]]:
     """Of a calibration, the launches whose whole runs may not be sliced, under `served`; empty without any.
 
     A FUSE server and its program take turns. Left alone, they mostly stay on two processors, and each waits until
@@ -334,7 +336,7 @@ def _refused(plan: Plan, done: Sequence[Unit]) -> str | None:
 def step_of(unit: Unit) -> float | None:
     """Seconds of a measured step of the host in a calibration: of processor time, unless the job waits.
 
-    A calibration runs beside whatever else the machine does; processor time hardly feels that.
+    Whatever else the machine does during a calibration hardly changes processor time.
     """
     host = unit.launches.get(HOST)
     if host is None or not host.ok:
@@ -400,7 +402,7 @@ def rehearses(done: Sequence[Unit], calibration: Unit) -> str | None:
     """Why the first sliced round can't count, and only says how long slices have to be; None where it can.
 
     Runs one after the other meet different conditions. Where these move the processor times of two equal hosts
-    apart, they say little of how long the launches take beside each other, and a round that is paced by them has
+    apart, they say little of how long the launches take together, and a round that is paced by them has
     a ratio far off. Only the two hosts decide, before the round runs.
     """
     if _sliced_before(done):
@@ -428,15 +430,15 @@ def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
     """
     sliced, calibration = _sliced_before(done), calibration_of(done)
     alone = {} if calibration is None else _seconds([calibration], names, of_cpu=True)
-    beside = _seconds(sliced, names, of_cpu=False)
+    in_rounds = _seconds(sliced, names, of_cpu=False)
     if not sliced:
         refused = calibration is None or rehearses(done, calibration) is not None
         return Pace.equal(names) if refused or len(alone) < len(names) else Pace(phases=_paced(alone))
-    hosts = [name for name in beside.keys() & alone.keys() if read_role(name).environment == HOST]
-    if len(beside) < len(names) and hosts:  # those of another group, or that failed before: by the calibration
-        scale = sum(beside[name] for name in hosts) / sum(alone[name] for name in hosts)
-        beside = {**{name: scale * seconds for name, seconds in alone.items()}, **beside}
-    return Pace(phases=_paced(beside)) if len(beside) == len(names) else Pace.equal(names)
+    hosts = [name for name in in_rounds.keys() & alone.keys() if read_role(name).environment == HOST]
+    if len(in_rounds) < len(names) and hosts:  # those of another group, or that failed before: by the calibration
+        scale = sum(in_rounds[name] for name in hosts) / sum(alone[name] for name in hosts)
+        in_rounds = {**{name: scale * seconds for name, seconds in alone.items()}, **in_rounds}
+    return Pace(phases=_paced(in_rounds)) if len(in_rounds) == len(names) else Pace.equal(names)
 
 
 def _paced(seconds: Mapping[str, float]) -> dict[str, tuple[float, ...]]:
@@ -496,10 +498,10 @@ def _kinds_of_groups(plan: Plan, done: Sequence[Unit]) -> tuple[list[list[str]],
     alone = unsliced(plan, done)
     held = [name for name in names if name not in alone]
     apart = [name for name in names if name in hosts or name in alone]
-    told = {} if _refused(plan, done) else served(plan, done)
-    whole = [name for name in held if name in hosts or name in told]
-    shared = [name for name in held if name not in told]
-    if told and plan.kind == "weigh":
+    unsliceable = {} if _refused(plan, done) else served(plan, done)
+    whole = [name for name in held if name in hosts or name in unsliceable]
+    shared = [name for name in held if name not in unsliceable]
+    if unsliceable and plan.kind == "weigh":
         whole = shared = held
     alone_here = len(whole) == len(apart) == len(hosts)
     return (
@@ -521,9 +523,9 @@ def most_together(launches: Mapping[str, LaunchRecord]) -> int | None:
 
 
 def memory_of(launch: LaunchRecord) -> int:
-    """Bytes that a launch took at most: its process, and its largest child or forked replicate beside it.
+    """Bytes that a launch took at most: its process, and its largest child or forked replicate while both ran.
 
-    Of a command, which tells nothing, what was seen from outside.
+    Of a command, which reports nothing, what was seen from outside.
     """
     if launch.inside is None:
         return launch.slices.memory_bytes if launch.slices is not None else 0

@@ -41,11 +41,11 @@ OF_ITS_START = ("gpu_at_start", "order_seed", "word", "attempt", "adopted")
 
 
 class CampaignStore:
-    """What lies in a campaign's folder, and its rows in the ledger of its study.
+    """What is in a campaign's folder, and its rows in the ledger of its study.
 
     One process writes it (tare.experiments.alone); a row is on disk, or not at all, when its method returns.
     `folder`: results/campaigns/<study>/<machine>/<workload>/<name>. `plan`: what is to be run now; once it is open,
-    the plan that lies there. `study`: the folder with its ledger; None where the campaign lies in no study's.
+    the plan that is there. `study`: the folder with its ledger; None where the campaign is in no study's.
     """
 
     def __init__(self, folder: Path, plan: Plan) -> None:
@@ -122,7 +122,7 @@ class CampaignStore:
         if rows.seal is None:
             attempts.leave_note(self.folder)
             self._journal.append({SEAL_KEY: rows.units_sha256})
-            rows = self.rows  # nothing came in between, and the seal is of what stands there
+            rows = self.rows  # nothing came in between, and the seal is of what was written
         return self._settled(self._summarise(rows))
 
     def supersede(self) -> str:
@@ -158,8 +158,8 @@ class CampaignStore:
             entries = ledger.bring_up_to_date(self.study, ratios_of)
             attempt = ledger.attempt_of(ledger.tries_of(entries), self._question)
             if attempt > 1:
-                told = f"try {attempt} of the same question, with {share_of(attempt):.1%} of the error rate alpha"
-                say(f"{self.folder} is {told}")
+                tried = f"try {attempt} of the same question, with {share_of(attempt):.1%} of the error rate alpha"
+                say(f"{self.folder} is {tried}")
             plan = plan.replace(attempt=attempt)
             if (word := ledger.word_in(entries)) is not None:
                 plan = plan.replace(word=word)

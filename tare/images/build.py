@@ -98,7 +98,7 @@ def _facts(tree: Tree) -> TreeFacts:
 
 
 def _no_tree(name: str) -> str:
-    return f"{name} is an official image: interpreter and packages lie in it, where containers alone run them"
+    return f"{name} is an official image: interpreter and packages are in it, where containers alone run them"
 
 
 def missing_tree(name: str, variant: str, reason: str) -> TreeRecord:
@@ -227,7 +227,7 @@ def _is_there(record: ImageRecord) -> bool:
 
 
 def link_into(folder: Path, record: OciRecord | ImageRecord) -> None:
-    """Show a record's file beside the record: a link into the cache, which costs no space."""
+    """Show a record's file next to the record: a link into the cache, which costs no space."""
     if record.status != "ok" or record.path is None or not Path(record.path).is_file():
         return
     source = Path(record.path)

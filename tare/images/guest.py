@@ -1,4 +1,4 @@
-"""The guest of a virtual machine: a distribution's kernel, and an initramfs of our own that starts one program.
+"""The guest of a virtual machine: a distribution's kernel, and our own initramfs, which starts one program.
 
 The kernel comes from the distribution's package, by apt, which checks its hash. The initramfs holds a static
 busybox, the modules that root file system and channel need, and INIT. A root file system is the layers of an
@@ -110,7 +110,7 @@ def _newest() -> store.Kept | None:
 
 
 def _ours() -> str:
-    """Of what is in an initramfs besides the packages' files."""
+    """Of what is in an initramfs in addition to the packages' files."""
     return store.key_of("guest", FORMAT, INIT, MODULES, MORE_MODULES)
 
 

@@ -1,6 +1,6 @@
 """The stack `bound`: a framework that is installed on this machine already, as it is.
 
-On the host its interpreter is launched where it lies. A contained environment gets a small root filesystem of this
+On the host its interpreter is launched where it is. A contained environment gets a small root filesystem of this
 machine's own files (`tare.images.sysroot`), and the folders of the interpreter and its packages bound read-only at
 their own paths. Nothing is fetched, copied or installed: a machine without a network can compare environments.
 Charliecloud's binds can be written; its launches write nothing there, as those of the host.
@@ -77,7 +77,7 @@ class Installation:
 
 
 def examine(python: Path) -> Installation:
-    """What an interpreter is and where its packages lie; raises UserError where it can't run or import torch."""
+    """What an interpreter is and where its packages are; raises UserError where it can't run or import torch."""
     program = shutil.which(str(python))
     if program is None:
         raise UserError(f"--python: no program {python}: name the interpreter that has the framework")
@@ -85,12 +85,12 @@ def examine(python: Path) -> Installation:
     finished = run([str(python), "-I", "-c", _ASK], timeout_s=ASK_S, env={}, cwd=Path("/"))
     if not finished.ok:
         raise UserError(f"--python: {python} does not run: {finished.explain()}")
-    told = json.loads(finished.stdout)
-    rows = [(str(canonicalize_name(name or "")), version, record) for name, version, record in told["packages"]]
+    answer = json.loads(finished.stdout)
+    rows = [(str(canonicalize_name(name or "")), version, record) for name, version, record in answer["packages"]]
     found = Installation(
         python=python,
-        version=told["version"],
-        folders=tuple(folders_of(told)),
+        version=answer["version"],
+        folders=tuple(folders_of(answer)),
         packages=tuple(
             sorted((row for row in rows if row[0] and row[1]), key=lambda row: (*row[:2], row[2] or ""))
         ),
@@ -100,14 +100,14 @@ def examine(python: Path) -> Installation:
     return found
 
 
-def folders_of(told: Mapping[str, Any]) -> list[Path]:
+def folders_of(answer: Mapping[str, Any]) -> list[Path]:
     """The folders to bind, from what an interpreter says of itself; pure but for links."""
-    wanted = [Path(told["prefix"]), Path(told["base_prefix"])]
+    wanted = [Path(answer["prefix"]), Path(answer["base_prefix"])]
     wanted = [path for path in wanted if path not in SYSTEM_PREFIXES]
     # This project may be installed there as a link to its checkout: what runs inside is a copy (tare.launch.run).
     wanted += [
-        Path(told["stdlib"]),
-        *(path for path in map(Path, told["path"]) if path.resolve() != project_root()),
+        Path(answer["stdlib"]),
+        *(path for path in map(Path, answer["path"]) if path.resolve() != project_root()),
     ]
     # A folder that is reached by a link is bound where the link leads too: libraries find each other there.
     wanted += [path.resolve() for path in wanted]

@@ -25,7 +25,7 @@ from tare.model.studies.stacks import Stack
 from tare.runtimes import portable, programs
 from tare.runtimes.install import install_for
 
-# Below the standard library's folder. Debian keeps its own packages and a sitecustomize of its own there.
+# Below the standard library's folder. Debian keeps its own packages and its own sitecustomize there.
 STDLIB_PRUNE = (
     "site-packages/*", "dist-packages/*", "__pycache__/*", "*/__pycache__/*", "config-*", "test/*", "*/test/*",
     "*/tests/*", "idlelib/*", "lib2to3/*", "tkinter/*", "turtledemo/*", "turtle.py", "ensurepip/*",
@@ -173,7 +173,7 @@ def shared_libraries(
     """What the interpreter and its extension modules need beyond glibc.
 
     `extensions`: paths of extension modules relative to the standard library. `more`: sonames that a stack's
-    packages expect of any machine, beside those that all may expect. `packages`: soname -> the distribution's
+    packages expect of any machine, in addition to what all may expect. `packages`: soname -> the distribution's
     packages of which one brings it. Returns soname -> file, and the extension modules that this machine itself
     could not load. Raises UnavailableError where something that the executable or every wheel needs is missing.
     """

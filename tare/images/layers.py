@@ -1,6 +1,6 @@
 """Unpacks the layers of an image one over another, with what an upper one removes from those below (whiteouts).
 
-A layer is an uncompressed tar, a file of its own or a part of an archive. Source of the rules: the OCI image
+A layer is an uncompressed tar, a separate file or a part of an archive. Source of the rules: the OCI image
 specification, "Image Layer Filesystem Changeset".
 """
 
@@ -31,7 +31,7 @@ class Blob:
 
 
 def layers_of(archive: Path) -> list[Blob]:
-    """Where the layers of the one image of a Docker archive lie in it, lowest first."""
+    """Where the layers of the one image of a Docker archive are in it, lowest first."""
     with tarfile.open(archive) as tar:
         (image,) = json.load(tar.extractfile("manifest.json"))  # type: ignore[arg-type]
         return [Blob(path=archive, offset=tar.getmember(name).offset_data) for name in image["Layers"]]

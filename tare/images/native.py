@@ -56,13 +56,11 @@ def derive(name: str, variant: str, adapter: Environment, recipe: Mapping[str, A
     where it can't be. Raises UnavailableError where no index has the wheels, IntegrityError by hash.
     """
     stack = load_stack(name, variant)
-    with contextlib.suppress(UnavailableError):  # the base of an image brings one of its own
+    with contextlib.suppress(UnavailableError):  # the base of an image brings its own
         stack, _ = with_interpreter(stack)
     fetched = fetch_wheels(stack)
     if stack.library is not None:
-        reason = (
-            f"{stack.library.name} of the stack {name} lies in its tree alone: an ordinary installation has none"
-        )
+        reason = f"{stack.library.name} of the stack {name} is in its tree alone: an ordinary installation has none"
         return form_record(_missing(stack, fetched, reason), adapter.name, status="unavailable", reason=reason)
     if adapter.contained:
         return contained_form(build(stack, fetched, recipe), adapter)

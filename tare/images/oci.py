@@ -43,10 +43,10 @@ class FolderLayer:
     """A layer of files and links, owned by root and of one time."""
 
     root: Path = Path("/")  # the folder that holds the files
-    # As `tare.core.manifest.read_manifest` gives them; paths are relative to `root`. A file may lie elsewhere
+    # As `tare.core.manifest.read_manifest` gives them; paths are relative to `root`. A file may be elsewhere
     # (`source`) or be given as `text`.
     entries: Sequence[Mapping[str, Any]]
-    inside: Path = Path("/")  # where the files lie in the image
+    inside: Path = Path("/")  # where the files are in the image
     removed: Sequence[str] = ()  # names of further, empty entries: whiteouts
     empty: Sequence[str] = ()  # further folders, relative to `inside`; one called `tmp` may be written by everybody
     made_by: str  # in words
@@ -163,7 +163,7 @@ def assemble(
 
 
 def image_at(kept: Kept, tree: Path) -> OciImage:
-    """What adapters take, of an image in the store; `tree` is where the packages lie inside."""
+    """What adapters take, of an image in the store; `tree` is where the packages are inside."""
     image = kept.about["image"]
     return OciImage(
         archive=kept.path / ARCHIVE, digest=image["digest"], image_id=image["image_id"], tag=image["tag"], tree=tree

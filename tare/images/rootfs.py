@@ -30,7 +30,7 @@ print(json.dumps(["%d.%d.%d" % sys.version_info[:3], sys.prefix, sysconfig.get_p
 class Guest:
     """The interpreter of an unpacked root filesystem; paths but `root` and `loader` are those inside."""
 
-    root: Path  # where the filesystem lies here
+    root: Path  # where the filesystem is here
     loader: Path  # its dynamic loader, here
     python: Path  # the interpreter's program
     version: str  # `3.11.2`
@@ -38,7 +38,7 @@ class Guest:
     packages: Path  # folder into which an installer puts packages
 
     def outside(self, path: Path) -> Path:
-        """Where a path inside lies here."""
+        """Where a path inside is here."""
         return self.root / str(path).lstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""An environment's own form of an image: made by its adapter, kept while it is whole, told in a record.
+"""An environment's own form of an image: made by its adapter, kept while it is whole, described by a record.
 
 What is launched is always the adapter's form. A form belongs to one image, by its key, and to one way of making it.
 """
@@ -147,12 +147,12 @@ def _prepare(
 
 
 def forms_folder(key: str) -> Path:
-    """Where the forms of one image lie."""
+    """Where the forms of one image are."""
     return cache_dir("forms", key)
 
 
 def form_name(adapter: Environment, options: Mapping[str, str]) -> str:
-    """Name of a form beside those of other environments, and of other levels."""
+    """Name of a form among those of other environments, and of other levels."""
     form = adapter.form(options)
     return adapter.name if form is None else f"{adapter.name}.{form}"
 

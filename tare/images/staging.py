@@ -1,7 +1,7 @@
-"""Images and trees on a disk of the node's own, where the cache lies on a file system that nodes share.
+"""Images and trees on the node's own disk, where the cache is on a file system that nodes share.
 
 A workflow that sends jobs to a cluster says for each machine whether its jobs copy what they launch (`scratch` in
-the study). The copy lies in $SLURM_TMPDIR or $TMPDIR, is compared with the original by hash, and goes with the
+the study). The copy is in $SLURM_TMPDIR or $TMPDIR, is compared with the original by hash, and goes with the
 process, however that ends. What a daemon keeps, or was installed for good, stays where it is. The record of an
 image says what it was read from: it is a condition of what is measured.
 """
@@ -38,7 +38,7 @@ PREFIX, LOCK = "tare-images-", ".lock"
 
 
 def wanted(variables: Mapping[str, str]) -> str | None:
-    """What the workflow that started this command says of its machine; None: nothing, and nothing is told."""
+    """What the workflow that started this command says of its machine; None: nothing, and nothing is recorded."""
     words = dict(word.split("=", 1) for word in variables.get(SCRATCH, "").split())
     return words.get(variables.get(MACHINE, ""), next(iter(words.values())) if len(words) == 1 else None)
 
@@ -54,7 +54,7 @@ def place(record: ImageRecord) -> ImageRecord:
         return record
     kept = _entry(record)
     if kept is None:
-        return record.replace(read_from=_kind(_lies_at(record)))
+        return record.replace(read_from=_kind(_location(record)))
     kind = _kind(kept.path)
     if word == "never" or (word == "auto" and shared_files.is_local(kind)):
         return record.replace(read_from=kind)
@@ -87,8 +87,8 @@ def _entry(record: ImageRecord) -> Kept | None:
     return store.find(forms_folder(record.key), form_name(environment(record.env), record.options))
 
 
-def _lies_at(record: ImageRecord) -> Path | None:
-    """Where the files of an image lie that is no entry of the store; None where nobody says."""
+def _location(record: ImageRecord) -> Path | None:
+    """Where the files of an image are that is no entry of the store; None where nobody says."""
     places = record.storage.places if record.storage else ()
     found = [record.path, *places, None if environment(record.env).contained else record.python]
     return next((Path(path) for path in found if path), None)
@@ -127,7 +127,7 @@ def _folder(word: str) -> Path:
     name, parent = next((name, Path(value)) for name, value in named.items())
     kind = _kind(parent)
     if word == "auto" and not (shared_files.is_local(kind) and kind not in shared_files.IN_MEMORY):
-        raise UnavailableError(f"{name}={parent} lies on {kind}, which is no disk of the node")
+        raise UnavailableError(f"{name}={parent} is on {kind}, which is no disk of the node")
     try:
         _clear(parent)
         stack = contextlib.ExitStack()

@@ -47,7 +47,7 @@ def without_storage(reason: str) -> Storage:
 def second_copy(first: Path) -> Path:
     """A second copy of the host's form, so that its control shares no file with it, and no cached page.
 
-    Kept or made; its path is as long, so that memory lies alike.
+    Kept or made; its path is as long, so that memory has the same layout.
     """
     kept = store.find(first.parent, first.name)
     if kept is None:

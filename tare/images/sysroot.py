@@ -61,7 +61,7 @@ def gather(python: Path, bound: Sequence[Path]) -> tuple[Skeleton, list[str]]:
 
 
 def within(path: Path, folders: Iterable[Path]) -> bool:
-    """Whether a path is one of the folders or lies below one."""
+    """Whether a path is one of the folders or is below one."""
     return any(path == folder or folder in path.parents for folder in folders)
 
 
@@ -98,7 +98,7 @@ def closure(starts: Iterable[Path], cache: dict[str, Path], own: set[str]) -> tu
     """System libraries that files need, directly and in turn.
 
     `starts`: programs, libraries, extension modules. `cache`: soname -> file, as this machine's loader chooses
-    (`loader_cache`). `own`: names that are found beside the files themselves. Returns soname -> file, the whole C
+    (`loader_cache`). `own`: names that are found next to the files themselves. Returns soname -> file, the whole C
     library and what wheels expect of any Linux among them; and what is missing.
     """
     found = {soname: cache[soname] for soname in (*GLIBC, *WHEELS_EXPECT) if soname in cache}
@@ -125,7 +125,7 @@ def _needed(path: Path) -> tuple[str, ...]:
 
 
 def _library_folder(cache: dict[str, Path]) -> str:
-    """The folder in which this machine's loader looks without a cache: where its C library lies, below /usr."""
+    """The folder in which this machine's loader looks without a cache: where its C library is, below /usr."""
     if "libc.so.6" not in cache:
         raise UnavailableError("the loader of this machine finds no libc.so.6")
     folder = str(cache["libc.so.6"].parent).strip("/")

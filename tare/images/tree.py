@@ -311,7 +311,7 @@ def import_code(stack: Stack, *further: str) -> str:
 
 
 def imported(python: Path, stack: Stack, *further: str) -> Finished:
-    """A stack's imports by an interpreter alone: packages in the user's home must not stand in for the stack's."""
+    """A stack's imports by an interpreter alone: packages in the user's home must not replace the stack's."""
     argv = [str(python), "-I", "-c", import_code(stack, *further)]
     with scratch_folder("imports") as folder:  # torch leaves a folder among temporary files
         return run(argv, env={"TMPDIR": str(folder)}, cwd=Path("/"), timeout_s=300)

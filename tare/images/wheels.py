@@ -83,8 +83,8 @@ def fetch_wheels(stack: Stack) -> Fetched:
 def fetch_fitting(stack: Stack) -> tuple[Stack, Fetched]:
     """The wheels of a stack, or of the variant that stands in for its own; and the stack in that variant.
 
-    What stood in once does so while its wheels are kept and the other's are not: a stack does not change because
-    the network does. Raises UnavailableError where no index has either, IntegrityError by hash.
+    A variant that was taken once is taken while its wheels are kept and the other's are not: a stack does not
+    change because the network does. Raises UnavailableError where no index has either, IntegrityError by hash.
     """
     if stack.otherwise is None:
         return stack, fetch_wheels(stack)

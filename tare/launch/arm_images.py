@@ -22,7 +22,7 @@ NATIVE = ("stack", "native")
 
 
 def known_arms(adapter: Environment) -> list[str]:
-    """The arms for which an environment has an image record of its own, as `factor=level`."""
+    """The arms for which an environment has its own image record, as `factor=level`."""
     own = [f"{factor}={level}" for factor, levels in adapter.factors.items() for level in levels]
     return ["=".join(NATIVE), *own]
 

@@ -87,7 +87,7 @@ class Barrier(_Fifos):
 
 
 class Gate(_Fifos):
-    """The outer side of the places at which a program waits for those beside it, made before the launch is started.
+    """The outer side of the places at which a program waits for the others, made before the launch is started.
 
     A program that knows of none never comes.
     """

@@ -123,12 +123,12 @@ class Conversation:
             while left:
                 left = left[self._give(left) :]
                 if left and not self._takes_more(deadline - time.monotonic()):
-                    raise self._over(f"it took no more of what it was told for {timeout_s:.0f} s", timed_out=True)
+                    raise self._over(f"it read no more of what it was sent for {timeout_s:.0f} s", timed_out=True)
         except (BrokenPipeError, ValueError):
             raise self._over(self._parting_word()) from None
 
     def _parting_word(self) -> str | None:
-        """Why it went while it was still being told something; None where it did not say."""
+        """Why it went while something was still being sent to it; None where it did not say."""
         with contextlib.suppress(OSError, ValueError):
             while chunk := os.read(self._output.fileno(), READ_BYTES):
                 self._rest += chunk

@@ -28,10 +28,10 @@ STEADY_ALLOCATOR = {
 # The same, and memory in huge pages (glibc from 2.35 on; the kernel's setting must not be `never`).
 HUGE_PAGES = {**STEADY_ALLOCATOR, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 ALLOCATORS: Mapping[str, Mapping[str, str]] = {"default": {}, "steady": STEADY_ALLOCATOR, "huge": HUGE_PAGES}
-# Conditions whose effect only a program that looks for it can tell; as `deviations` names them.
+# Conditions whose effect only a program that looks for it can report; as `deviations` names them.
 CONDITIONS_INSIDE = ("threads", "affinity", "open files", "/dev/shm bytes", "network interfaces", "user",
                      "working directory")  # fmt: skip
-BUSY_BESIDE = 0.5  # of a processor: what a framework's threads take beside those that compute, and some more
+EXTRA_PROCESSORS = 0.5  # for a framework's threads that do not compute, with a margin
 NO_VARIABLES: Mapping[str, str] = {}
 TOPOLOGY = Path("/sys/devices/system/cpu")
 
@@ -41,7 +41,7 @@ def program_environment(
 ) -> dict[str, str]:
     """The complete environment of the program inside, with what the site and the program add (`more`); pure.
 
-    Snakemake and its kin export thread counts of their own: none of them gets through.
+    Snakemake and similar programs export their own thread counts: none of them gets through.
     """
     threads = str(conditions.threads)
     variables = {
@@ -127,7 +127,7 @@ def drop_page_cache() -> None:
 
 def crowding(processors: float | None, threads: int) -> list[str]:
     """That a launch kept more processors busy than it was given threads, whatever its framework says; pure."""
-    if processors is None or processors <= threads + BUSY_BESIDE:
+    if processors is None or processors <= threads + EXTRA_PROCESSORS:
         return []
     return [f"threads kept {processors:.1f} processors busy, asked for {threads}"]
 

@@ -57,7 +57,7 @@ def modes_of(adapter: Environment, options: Mapping[str, str]) -> tuple[str, ...
 def variables(folder: Path | None) -> dict[str, str]:
     """What the program's environment gets in every environment of a CUDA study.
 
-    Which devices we were told to use is passed on: on a shared machine the first one may be somebody else's.
+    The choice of devices that we were given is passed on: on a shared machine the first may be somebody else's.
     """
     chosen = {name: os.environ[name] for name in CHOICE if name in os.environ}
     return {"LD_LIBRARY_PATH": ":".join([*([str(folder)] if folder else []), NV_LIBRARIES]), **chosen}

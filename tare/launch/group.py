@@ -1,4 +1,4 @@
-"""A group: several launches of one environment that are one run, each with a rank, and a network of their own.
+"""A group: several launches of one environment that are one run, each with a rank, on their own network.
 
 They meet at MASTER_ADDR:MASTER_PORT, as torchrun names it, where tare.launch.networks lets them. A member that ends
 badly ends the others.
@@ -72,7 +72,7 @@ def launch_group(
     Where they can't be given a network, the record is that of a launch that failed, with the reason. On a network
     that others use too, a port that was free may be taken before they meet there: they then start anew at another.
     `site`, `program`, `conditions`, `pad_bytes`: as for `launch`. `size`: how many. One is an ordinary launch.
-    `network`: what they meet on, as `tare.launch.networks.meeting` has it; None for a loopback of their own.
+    `network`: what they meet on, as `tare.launch.networks.meeting` has it; None for their own loopback.
     """
     if size == 1:
         return launch(site, program, conditions, pad_bytes=pad_bytes)
@@ -207,7 +207,7 @@ def _ended(one: Live, conditions: Conditions) -> LaunchRecord:
 
 
 def _record(one: Live, finished: Finished, conditions: Conditions) -> LaunchRecord:
-    """The record of a member; of one on a node with its clock beside ours, and whether memory ran out there."""
+    """The record of a member; on another node with its clock's offset from ours, and whether memory ran out."""
     if one.node is None:
         return record_of(finished, one.ready, conditions)
     one.ready.carried.clock = one.node.compared()

@@ -24,7 +24,7 @@ NONE, CPUSET, QUOTA = "none", "cpuset", "quota"  # levels of the factor `limits`
 PERIOD_US = 100_000  # the kernel's own
 MOUNTS, OWN_CGROUP = Path("/proc/self/mounts"), Path("/proc/self/cgroup")
 GONE_S = 5.0  # for the processes of a group that was ended to be reaped
-# Ends what is still in a group, and removes it; 0 stands for a process that can't be named from here.
+# Ends what is still in a group, and removes it; 0 means a process that can't be named from here.
 REMOVE = """
 for i in $(seq 50); do
   kill -9 $(grep -v '^0$' "$0/cgroup.procs") 2>/dev/null

@@ -1,10 +1,10 @@
 """What members of a group meet on: a loopback that nobody else is in, a switch, the host's network, a job's nodes.
 
-`Wires` ask for a switch (tare.launch.switch): every member in a network namespace of its own. An environment that
-enters no namespace by its path, but that of another launch of its own (Docker), has one launch more for each
+`Wires` ask for a switch (tare.launch.switch): every member in its own network namespace. An environment that can't
+enter a namespace by its path, but can enter that of another of its launches (Docker), has one more launch for each
 member, which computes nothing and holds the namespace, as a pod's first container does. One whose launches are
-machines of their own has a bridge in each namespace, from the cable to a tap device. Nothing here outlives the
-program that holds it: the kernel ends a namespace, and what is in it, with its last process.
+virtual machines has a bridge in each namespace, from the cable to a tap device. Nothing here outlives the program
+that holds it: the kernel ends a namespace, and what is in it, with its last process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PACKAGES: Mapping[str, str] = {"ip": "iproute2"}  # programs of a switch, and De
 LOOPBACK, PORT = "127.0.0.1", 29500
 HOST_NETWORK: Literal["host"] = "host"
 Plain = Literal["host", "slurm"]  # networks that are taken as they are
-NO_SWITCH = "a group has no network of its own"
+NO_SWITCH = "a group can't have its own network"
 # Sets its loopback up (ioctl SIOCSIFFLAGS, flags IFF_UP and IFF_RUNNING), and lives until its input ends.
 LOOPBACK_ALONE = f"""\
 import fcntl, socket, struct, sys
@@ -59,7 +59,7 @@ class Wires:
 
     rate_bit_per_s: float | None  # of each member's cable, either way; None for as fast as the machine is
     delay_ms: float = 0.0  # that a member's packets are held back; a round trip takes twice as long
-    overlay: bool = False  # members are on a VXLAN between the switch's ends, which then stand for hosts
+    overlay: bool = False  # members are on a VXLAN between the switch's ends, which then represent hosts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class Meeting:
     port: int
     interface: str  # that members talk over; of those on nodes, each has its node's
     interfaces: tuple[str, ...] | None  # all that a member should see; None where that is whatever the host has
-    addresses: tuple[str, ...] = ()  # of each member, where it has to be told
+    addresses: tuple[str, ...] = ()  # of each member, where it has to be set by hand
     record: Network | None = None  # what the launch's record says of it; None for a loopback
     nodes: tuple[Node, ...] = ()  # of each member, where they are on nodes of a job
 
@@ -79,7 +79,7 @@ class Meeting:
 @contextlib.contextmanager
 def meeting(site: Site, size: int, wanted: Wires | Plain | None) -> Iterator[Meeting]:
     """A place for a group to meet, for as long as the block runs. `wanted`: a switch, the host's network, nodes of
-    a job, or None: a loopback in a namespace of its own, and the host's network where nobody can enter one. Raises
+    a job, or None: a loopback in a separate namespace, and the host's network where nobody can enter one. Raises
     UnavailableError: it can't be had here, or not by this environment.
     """
     if isinstance(wanted, Wires):
@@ -110,7 +110,7 @@ def free_port() -> int:
 
 
 def unshared() -> list[str]:
-    """What begins a program in a network namespace of its own, in which it may make devices.
+    """What begins a program in its own network namespace, in which it may make devices.
 
     A user's program loses the capabilities of its namespace as it starts, and could not even set a loopback up.
     """
@@ -174,16 +174,16 @@ def _switched(site: Site, size: int, wires: Wires) -> Iterator[Meeting]:
             launched = [stack.enter_context(_held_by_a_launch(site)) for _ in range(size)]
             held = [(name, process_in(inode)) for name, inode in launched]
         client = launcher_environment(site.environment)
-        told = stack.enter_context(switch_of(client, size, wires, [pid for _, pid in held], taps=bridged))
-        pids = told["pids"]
+        found = stack.enter_context(switch_of(client, size, wires, [pid for _, pid in held], taps=bridged))
+        pids = found["pids"]
         networks = [f"launch:{name}" for name, _ in held] or [f"/proc/{pid}/ns/net" for pid in pids]
         yield Meeting(
             networks=tuple(networks),
-            address=told["addresses"][0],
+            address=found["addresses"][0],
             port=PORT,
             interface=switch.INTERFACE,
             interfaces=(switch.INTERFACE, "lo"),
-            addresses=tuple(told["addresses"]) if bridged else (),
+            addresses=tuple(found["addresses"]) if bridged else (),
             record=Network(
                 kind=kind,
                 rate_bit_per_s=wires.rate_bit_per_s,
@@ -196,8 +196,8 @@ def _switched(site: Site, size: int, wires: Wires) -> Iterator[Meeting]:
 @contextlib.contextmanager
 def switched(client: Mapping[str, str], size: int, wires: Wires) -> Iterator[list[int]]:
     """A network with a namespace for each member while the block runs: a process in each. As `switch_of`."""
-    with switch_of(client, size, wires) as told:
-        yield [int(pid) for pid in told["pids"]]
+    with switch_of(client, size, wires) as found:
+        yield [int(pid) for pid in found["pids"]]
 
 
 @contextlib.contextmanager
@@ -220,8 +220,8 @@ def switch_of(
             "taps": taps,
         }
         argv = [*unshared(), sys.executable, "-I", "-S", str(Path(switch.__file__)), json.dumps(plan)]
-        with _holding(argv, client, folder) as (_, told):
-            yield told
+        with _holding(argv, client, folder) as (_, found):
+            yield found
 
 
 @contextlib.contextmanager
@@ -243,8 +243,8 @@ def _held_by_a_launch(site: Site) -> Iterator[tuple[str, int]]:
         argv, client = site.environment.command(planned), launcher_environment(site.environment)
         with ended_with_us(site.environment, planned, folder):
             try:
-                with _holding(argv, client, folder) as (_, told):
-                    yield name, int(told["inode"])
+                with _holding(argv, client, folder) as (_, said):
+                    yield name, int(said["inode"])
             finally:
                 clean_up(site.environment, planned)
 
@@ -263,10 +263,10 @@ def _holding(
     )
     try:
         try:
-            told = holder.hear("up", timeout_s=START_S)
+            said = holder.hear("up", timeout_s=START_S)
         except ConversationError as error:
             raise UnavailableError(f"{NO_SWITCH}: {error.reason}") from None
-        yield holder, told
+        yield holder, said
     finally:
         holder.kill()
 

@@ -5,7 +5,7 @@ job, and gets one where steps are exact. It is bound to none of them, so that th
 it does on one machine, and overlaps with the steps that are there. A step outlives an srun that is killed, so
 that its end is asked for by its name.
 
-Another node has another kernel, and a clock of its own: while a group runs, a program on each node says what its
+Another node has another kernel and another clock: while a group runs, a program on each node says what its
 clock shows, and over which interface it reaches the others.
 """
 
@@ -109,8 +109,8 @@ def allocation(size: int) -> Allocation:
     job = os.environ.get(JOB)
     if job is None:
         raise UnavailableError(f"{WHERE}: this is no job of Slurm: {ELSEWHERE}")
-    listed = _told(["squeue", "--noheader", f"--jobs={job}", "--format=%N"])
-    names = _told(["scontrol", "show", "hostnames", listed]).split()
+    listed = _answer(["squeue", "--noheader", f"--jobs={job}", "--format=%N"])
+    names = _answer(["scontrol", "show", "hostnames", listed]).split()
     if len(names) < size:
         raise UnavailableError(f"{WHERE}: a group of {size} takes a node for each, and job {job} has {len(names)}")
     names.sort(key=lambda name: name != os.environ.get(HERE))  # the others stay in Slurm's order
@@ -122,7 +122,7 @@ def allocation(size: int) -> Allocation:
     )
 
 
-def _told(argv: Sequence[str]) -> str:
+def _answer(argv: Sequence[str]) -> str:
     """What the controller answers; one that restarts is waited for. Raises UnavailableError: it does not answer."""
     deadline = time.monotonic() + LOST_S
     while not (answer := run(argv, timeout_s=ASK_S)).ok:
@@ -135,7 +135,7 @@ def _told(argv: Sequence[str]) -> str:
 
 def _address(name: str) -> str:
     """The IPv4 address by which Slurm reaches a node."""
-    words = _told(["scontrol", "--oneliner", "show", "node", name]).split()
+    words = _answer(["scontrol", "--oneliner", "show", "node", name]).split()
     found = next((word.partition("=")[2] for word in words if word.startswith("NodeAddr=")), name)
     try:
         return socket.gethostbyname(found)
@@ -187,7 +187,7 @@ class Node:
         return own
 
     def compared(self) -> Clock | None:
-        """How its clock stands to ours, as far as all exchanges until now tell; None where it is ours."""
+        """The offset of its clock from ours, by all exchanges until now; None where it is the same clock."""
         if self.boot_id == boot_id():
             return None
         with contextlib.suppress(ConversationError):  # a node that is lost was compared before
@@ -195,8 +195,8 @@ class Node:
         return clock_of(self._offsets)
 
     def offset(self) -> tuple[int, int]:
-        """Between which numbers of ns lies what its clock has to be moved by to show ours; or ConversationError."""
-        return offset_of(lambda: int(self.talk.ask("tell", "clock", timeout_s=ANSWER_S)["at_ns"]), EXCHANGES)
+        """Bounds in ns of what has to be added to its clock to have ours; raises ConversationError."""
+        return offset_of(lambda: int(self.talk.ask("clock", "clock", timeout_s=ANSWER_S)["at_ns"]), EXCHANGES)
 
 
 def _client() -> dict[str, str]:
@@ -237,21 +237,21 @@ def held(adapter: Environment, size: int) -> Iterator[list[Node]]:
 
 def _heard(found: Allocation, name: str, address: str, talk: Conversation) -> Node:
     try:
-        told = talk.hear("up", timeout_s=START_S)
+        said = talk.hear("up", timeout_s=START_S)
     except ConversationError as error:
         raise UnavailableError(f"{WHERE}: no step starts on {name}: {error.reason}") from None
-    if told["interface"] is None:
+    if said["interface"] is None:
         raise UnavailableError(
-            f"{WHERE}: {name} reaches other nodes from {told['address']}, which no interface has"
+            f"{WHERE}: {name} reaches other nodes from {said['address']}, which no interface has"
         )
     return Node(
         name=name,
         allocation=found,
         talk=talk,
         address=address,
-        interface=str(told["interface"]),
-        port=told["port"],
-        boot_id=told["boot_id"],
+        interface=str(said["interface"]),
+        port=said["port"],
+        boot_id=said["boot_id"],
     )
 
 
@@ -279,16 +279,15 @@ def lost(found: Allocation) -> str | None:
 
 
 def described(first: MachineRecord, size: int, folder: Path) -> dict[str, MachineRecord]:
-    """What each node of this job is, which it tells itself; of this one, that is the `first`. `first`: the record
-    of this node. `folder`: that all nodes see, for what they write. Raises UnavailableError: the job has not as
-    many, or one does not tell.
+    """The record of each node of this job, which each makes itself. `first`: that of this node. `folder`: one that
+    all nodes see, for what they write. Raises UnavailableError: the job has fewer nodes, or one makes no record.
     """
     found = allocation(size)
-    told = {found.nodes[0]: first}
+    records = {found.nodes[0]: first}
     for node in found.nodes[1:]:
         path = folder / f".machine-{node}.json"
-        tells = [sys.executable, "-m", "tare", "machine", "--out", str(path)]
-        run([*found.step(node, f"tare-{node}"), *tells], timeout_s=START_S, check=True)
-        told[node] = read(MachineRecord, path)
+        describe = [sys.executable, "-m", "tare", "machine", "--out", str(path)]
+        run([*found.step(node, f"tare-{node}"), *describe], timeout_s=START_S, check=True)
+        records[node] = read(MachineRecord, path)
         path.unlink()
-    return told
+    return records

@@ -1,9 +1,9 @@
 """Draws the pages under launches anew: what they map is dropped from the page cache, and read when they start.
 
-Where the pages of a library lie in memory decides what they displace in caches, and stays for as long as the page
-cache holds them. Files are dropped one by one (posix_fadvise), in the same way for root and an ordinary user, so
-that whatever else the machine has cached stays. What other processes map, or this user may not open, stays too, and
-is told.
+Where the pages of a library are in memory decides what they displace in caches, and stays the same for as long as
+the page cache holds them. Files are dropped one by one (posix_fadvise), in the same way for root and an ordinary
+user, so that whatever else the machine has cached stays. What other processes map, or this user may not open, stays
+too, and is reported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tare.launch.place import Site
 from tare.model.environment import Environment, Prepared
 from tare.model.journals.units import AS_FOUND, COLD, DRAWN_ANEW, KEPT
 
-MOST_LEFT = 0.01  # of the pages that were there: the rest is told as kept
+MOST_LEFT = 0.01  # of the pages that were there: with more left, they are reported as kept
 MOST_BYTES = 2 << 30  # of a job's code, to be read before each round
 READ_BYTES = 1 << 22
 MAP_SHARED, PROT_NONE = 1, 0
@@ -66,7 +66,7 @@ class CodeFiles:
 
     seen: dict[str, set[str]] = field(default_factory=dict)  # by name of the launch, as it sees their paths
     # what became of their pages in the last round, as `draw_anew` says it
-    told: dict[str, str] = field(default_factory=dict)
+    outcomes: dict[str, str] = field(default_factory=dict)
 
     def draw_anew(self, name: str, root: int) -> None:
         """Drop what a launch will run code from, and read again what was in memory.
@@ -77,9 +77,9 @@ class CodeFiles:
         process = Path(f"/proc/{root}")
         paths = sorted(process / "root" / path.lstrip("/") for path in self.seen.get(name, ()))
         try:
-            self.told[name] = self._drawn(paths, _mounted_anew(process))
+            self.outcomes[name] = self._drawn(paths, _mounted_anew(process))
         except OSError as error:
-            self.told[name] = _unopened(error)
+            self.outcomes[name] = _unopened(error)
 
     def _drawn(self, paths: Sequence[Path], apart: set[int]) -> str:
         files = [(path, path.stat()) for path in paths if path.is_file()]
@@ -100,7 +100,7 @@ class CodeFiles:
 
 
 def _mounted_anew(process: Path) -> set[int]:
-    """Devices of what a process sees through FUSE or as SquashFS, with a page cache of its own."""
+    """Devices of what a process sees through FUSE or as SquashFS, with its own page cache."""
     found = set()
     for line in (process / "mountinfo").read_text(errors="surrogateescape").splitlines():
         before, _, after = line.partition(" - ")
@@ -125,7 +125,7 @@ def of_whole_runs(page_cache: str) -> str:
 
 def _drop(site: Site) -> str:
     if site.reference is None:
-        return f"{KEPT}: it has no files of its own"
+        return f"{KEPT}: it has no separate files"
     try:
         left = was = 0
         for path in _mapped(site.environment, site.reference, site.folders):
@@ -143,7 +143,7 @@ def _unopened(error: OSError) -> str:
 
 
 def _left(left: int, was: int) -> str:
-    """What is told of pages of which some may have stayed."""
+    """What is reported of pages, some of which may have stayed."""
     if left > MOST_LEFT * was:
         return f"{KEPT}: {left / was:.0%} of its pages stayed, as others use them"
     return DRAWN_ANEW
@@ -190,8 +190,8 @@ def drop(path: Path) -> tuple[int, int]:
 
 
 def resident(handle: int, size: int) -> int:
-    """Pages of an open file that are in the page cache, by mincore(2); all of them where it may not be told. Raises
-    OSError: the file can't be mapped.
+    """Pages of an open file that are in the page cache, by mincore(2); all of them where the kernel does not say.
+    Raises OSError: the file can't be mapped.
     """
     if not size:
         return 0

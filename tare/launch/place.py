@@ -38,7 +38,7 @@ class Site:
 
     @property
     def interpreter(self) -> str:
-        """The Python inside. Raises UnavailableError: the site has none; a command of its own needs none."""
+        """The Python inside. Raises UnavailableError: the site has none; a user's command needs none."""
         if self.python is None:
             raise UnavailableError(f"{self.environment.title}: its site names no Python, which Tare's worker needs")
         return self.python

@@ -34,7 +34,7 @@ from tare.machine.caller import inherited_limits
 from tare.model.conditions import Conditions
 from tare.model.environment import Environment, Launch
 
-FOLDER = "{folder}"  # stands for the launch's own folder in the words of a wrapper
+FOLDER = "{folder}"  # in the words of a wrapper: the launch's own folder
 LONGEST_FOLDER = 70  # a UNIX socket's path holds 108 bytes, and the loader's worker makes one in here
 OWNER = "owner"  # in a launch's folder: locked while its maker lives; what ends the launch after that
 STOPPED = "stopped"  # in a held launch's folder: what can be stopped of it, as tare.core.guard has it
@@ -54,7 +54,7 @@ class Member:
     cpus: tuple[int, ...]  # its own logical CPUs
     interface: str = "lo"  # that it talks over
     interfaces: tuple[str, ...] | None = ("lo",)  # all that it should see; None where that is not known
-    own_address: str | None = None  # where it has to be told
+    own_address: str | None = None  # where it has to be set by hand
     alone_there: bool = False  # no other member is on its machine
 
     def variables(self) -> dict[str, str]:
@@ -196,7 +196,7 @@ def own_folder() -> Iterator[tuple[str, Path]]:
 
 def check_path(folder: Path) -> None:
     """See that runtimes and the framework can work with the path of a launch's folder. Raises UserError: they
-    can't; the cache has to lie elsewhere.
+    can't; the cache has to be elsewhere.
     """
     if len(str(folder)) > LONGEST_FOLDER:
         raise UserError(

@@ -20,7 +20,7 @@ from tare.model.virtual_machine import GUEST_MARK, VirtualMachine
 from tare.profilers.clusters import ngraph_clusters, xla_clusters
 
 SAID = re.compile(rf"^{GUEST_MARK} (\w+) (\d+\.\d+)\s*$", re.MULTILINE)
-TELLING = re.compile(r"panic - not syncing|Out of memory|error|fatal|cannot|can't|denied|could not", re.IGNORECASE)
+REASON = re.compile(r"panic - not syncing|Out of memory|error|fatal|cannot|can't|denied|could not", re.IGNORECASE)
 # What a launch on another kernel can't be asked of: numbers of this machine's CPUs, inodes of its namespaces.
 OTHER_KERNEL = ("affinity", "namespaces")
 
@@ -72,14 +72,14 @@ def record_of(finished: Finished, prepared: Ready, conditions: Conditions) -> La
         values["deviations"] = tuple(found)
         if wrong:
             values |= {"status": "failed", "reason": f"refused: {wrong[0]}"}
-    if values["status"] == "failed" and finished.found_full and vm is None:  # a guest has disks of its own
-        full, said = f"{finished.explain()}; its own files lie in {prepared.folder}", values["reason"]
+    if values["status"] == "failed" and finished.found_full and vm is None:  # a guest has its own disks
+        full, said = f"{finished.explain()}; its own files are in {prepared.folder}", values["reason"]
         values["reason"] = full if said == finished.explain() else f"{full} ({said})"
     return LaunchRecord(**values)
 
 
 def with_phases(vm: VirtualMachine, finished: Finished, carried: Carried) -> VirtualMachine:
-    """A virtual machine with what its start and end took, as far as its console and the clocks tell."""
+    """A virtual machine with what its start and end took, as far as its console and the clocks show."""
     at_s = {word: float(at) for word, at in SAID.findall(finished.stderr)}
     clock = carried.clock
     phases: dict[str, float] = {}
@@ -97,12 +97,12 @@ def with_phases(vm: VirtualMachine, finished: Finished, carried: Carried) -> Vir
 def console_reason(problem: str, console: str) -> str:
     """Why a launch in a virtual machine has no record: what broke, and what its console says of it.
 
-    Without a line that tells more, the last one says how far a guest came whose program was never started.
+    Without a line that says more, the last one says how far a guest came whose program was never started.
     """
     lines = [line.strip() for line in console.splitlines() if line.strip()]
-    telling = [line for line in lines if TELLING.search(line)]
+    reasons = [line for line in lines if REASON.search(line)]
     began = any(word == "program" for word, _ in SAID.findall(console))
-    said = telling[-1] if telling else None if began else (lines or ["nothing"])[-1]
+    said = reasons[-1] if reasons else None if began else (lines or ["nothing"])[-1]
     return problem if said is None or said[:300] in problem else f"{problem}; its console says: {said[:300]}"
 
 

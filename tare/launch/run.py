@@ -101,6 +101,6 @@ def _execute(prepared: Ready, timeout_s: float) -> Finished:
         ended_well = finished.ok
         return finished
     finally:
-        # Also after an interruption: a daemon would keep the program running beside the next launch.
+        # Also after an interruption: a daemon would keep the program running while the next launch runs.
         if not ended_well:
             clean_up(prepared.environment, prepared.planned)

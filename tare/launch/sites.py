@@ -79,8 +79,8 @@ def sites(
                     provenance.setdefault("gpu", {})[name] = way
                 available[name] = site
                 used = {"digest": image.digest, "tree_digest": image.tree_digest, "bytes": image.bytes}
-                told = {} if image.read_from is None else {"read_from": image.read_from}
-                provenance["images"][name] = used | told
+                where = {} if image.read_from is None else {"read_from": image.read_from}
+                provenance["images"][name] = used | where
             except UnavailableError as error:
                 if name == HOST and (arm is None or arm.other_stack is None):
                     raise
@@ -146,8 +146,8 @@ def data_of(workload: str, record: Path, batch: int = 1) -> tuple[Path, dict[str
     """
     require([record])
     found = read(DataRecord, record)
-    told = found.to_json()
-    kept = {key: told[key] for key in ("dataset", "choice", "source", "canonical", "rows", "files")}
+    values = found.to_json()
+    kept = {key: values[key] for key in ("dataset", "choice", "source", "canonical", "rows", "files")}
     folder = catalog.ensure(found)
     images = tiny_imagenet.training_images(folder, batch)
     if images is not None and images < batch:

@@ -1,21 +1,21 @@
 """A switch: a network namespace for each instance of a group, joined to one bridge by pairs of virtual Ethernet.
 
-Run as a file in a network namespace of its own, standard library only: `python -I -S tare/launch/switch.py PLAN`,
+Run as a file in its own network namespace, standard library only: `python -I -S tare/launch/switch.py PLAN`,
 with PLAN as JSON: `name` (of the launch's locked folder, which every device's name carries), `ports` (how many
 instances), `namespaces` (processes whose namespaces are taken; without, it makes them), `rate_bit_per_s` and
 `delay_ms` (None and 0 for none), `overlay`, `taps`. It says `tare-network/1 up {"pids": […], "addresses": […]}`
 when the network is there, or `failed` with the reason, and lives until its input ends.
 
-The bridge lies in the namespace of this process, so no two of them can meet, nothing of the machine's own network
+The bridge is in the namespace of this process, so no two of them can meet, nothing of the machine's own network
 is touched, and the kernel takes all of it away with the last process that is in there, however that ended. A rate
 is a token bucket (tbf) at both ends of each pair, so of either direction, as on a full-duplex cable; a delay is
 netem's, on what an instance sends.
 
-With `overlay` each cable ends in a further namespace, which stands for a host, and an instance has a VXLAN device
+With `overlay` each cable ends in a further namespace, which represents a host, and an instance has a VXLAN device
 whose packets travel in UDP between those (RFC 7348), as in the overlay networks of Docker swarm and of flannel.
 
-With `taps` an instance is a virtual machine: its namespace, which stands for the machine that runs it, has a bridge
-of its own from the cable to a tap device, and no address.
+With `taps` an instance is a virtual machine: its namespace, which represents the machine that runs it, has its own
+bridge from the cable to a tap device, and no address.
 """
 
 import ctypes
@@ -61,21 +61,21 @@ def loopback_up() -> None:
 
 
 def instance_namespace() -> int:
-    """A child in a network namespace of its own, which lives until our end of its pipe closes; its number."""
-    ready, tell = os.pipe()
+    """A child in its own network namespace, which lives until our end of its pipe closes; its number."""
+    ready, report = os.pipe()
     held, hold = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(hold)
         os.close(ready)
         if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) != 0:
-            os.write(tell, os.strerror(ctypes.get_errno()).encode())
+            os.write(report, os.strerror(ctypes.get_errno()).encode())
             os._exit(1)
         loopback_up()
-        os.close(tell)
+        os.close(report)
         os.read(held, 1)
         os._exit(0)
-    os.close(tell)
+    os.close(report)
     os.close(held)
     if said := os.read(ready, 200).decode():
         raise Refused(f"a network namespace: {said}")

@@ -85,7 +85,7 @@ class Ready:
     inside: Path  # the same on the other side
     program: Program  # what it runs
     command: tuple[str, ...]  # the program and its arguments inside, without its environment
-    cargo: tuple[Cargo, ...]  # what it reads besides
+    cargo: tuple[Cargo, ...]  # what else it reads
     kept: tuple[str, ...]  # names of further files that it writes
     code_sha256: str | None  # of what runs inside; None where nobody knows that
     pad_bytes: int
@@ -137,7 +137,7 @@ class Binds:
         """See that a launch needs nothing that can't be brought: here, anything can."""
 
     def words(self, site: Site, command: tuple[str, ...]) -> tuple[str, ...]:
-        """What the runtime is told to start."""
+        """What the runtime is to start."""
         return command
 
     def binds(
@@ -148,7 +148,7 @@ class Binds:
         scratch: Sequence[Path],
         own: Sequence[Bind] = (),
     ) -> tuple[Bind, ...]:
-        """What the runtime is told to show inside; what the program itself asks for (`own`) is below the others."""
+        """What the runtime is to show inside; what the program itself asks for (`own`) is below the others."""
         parts = [Bind(source=part.source, target=part.target) for part in cargo]
         return (
             *own,
@@ -240,7 +240,7 @@ class Channel:
         return self.converse(ready, None).end(timeout_s=timeout_s)
 
     def start(self, ready: Ready) -> Conversation:
-        """Start it and bring its files; its worker waits until it is told to go."""
+        """Start it and bring its files; its worker waits for the word to go."""
         return Carrier(ready, None)
 
     def converse(self, ready: Ready, protocol: str | None) -> Conversation:
@@ -291,7 +291,7 @@ class Carrier(Conversation):
 
     @contextlib.contextmanager
     def _noting_problem(self) -> Iterator[None]:
-        """A channel that breaks at the start is told to whoever first talks to it."""
+        """That a channel broke at the start is reported to whoever first talks to it."""
         try:
             yield
         except ConversationError as error:
@@ -370,7 +370,7 @@ class Carrier(Conversation):
         carried.released_ns = time.monotonic_ns()
 
     def _compare_clocks(self) -> None:
-        """Offset and error of the launch's clock, as far as all exchanges until now tell."""
+        """Offset and error of the launch's clock, by all exchanges until now."""
         if not self._other_clock:
             self.ready.carried.clock = Clock()
             return
@@ -386,7 +386,7 @@ class Carrier(Conversation):
 
 
 def clock_of(offsets: Sequence[tuple[int, int]]) -> Clock:
-    """Another clock than ours, by what all comparisons until now tell of its offset (`offset_of`)."""
+    """Another clock than ours, by all comparisons of its offset until now (`offset_of`)."""
     low, high = min(low for low, _ in offsets), max(high for _, high in offsets)
     return Clock(
         shared=False,
@@ -396,9 +396,9 @@ def clock_of(offsets: Sequence[tuple[int, int]]) -> Clock:
     )
 
 
-def _seconds(told: Any) -> float:
-    """A time as the other side tells it. Raises TypeError or ValueError where it is none."""
-    found = float(told)
+def _seconds(said: Any) -> float:
+    """A time as the other side reports it. Raises TypeError or ValueError where it is none."""
+    found = float(said)
     if not 0 <= found < math.inf:
         raise ValueError(f"{found} seconds")
     return found
@@ -407,8 +407,8 @@ def _seconds(told: Any) -> float:
 def offset_of(
     theirs: Callable[[], int], exchanges: int, ours: Callable[[], int] = time.monotonic_ns
 ) -> tuple[int, int]:
-    """Between which two numbers of ns what has to be added to their clock to have ours lies, as the shortest of
-    several round trips tells: their instant was between our question and our hearing of the answer.
+    """Bounds in ns of what has to be added to their clock to have ours, by the shortest of several round trips:
+    their instant was between our question and our hearing of the answer.
     """
     best: tuple[int, int, int] | None = None
     for _ in range(exchanges):

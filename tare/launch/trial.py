@@ -94,7 +94,7 @@ def trial_launch(
     """A launch of the trial image that uses every field that an adapter must honour.
 
     `scratch` is a folder of the host; two folders below it become binds, one writable. Where nothing is shared, a
-    folder of the image and /tmp stand for them.
+    folder of the image and /tmp take their place.
     """
     readonly, writable = (
         (scratch / "read only", scratch / "writable") if shares_files else (Path("/usr"), Path("/tmp"))
@@ -289,7 +289,7 @@ def probe_by_trial(
     examine: Callable[[Trial], dict[str, Any]] = lambda trial: {},
 ) -> Probe:
     """Prepare the trial image, launch it, and say whether every condition held; never raises. `remedy`: the command
-    that mends a failure which brings none of its own. `options`: levels of the adapter's factors. `examine`:
+    that mends a failure which names none itself. `options`: levels of the adapter's factors. `examine`:
     further details from what the trial saw; raises UnavailableError where it rules the runtime out.
     """
     details: dict[str, Any] = {}
@@ -315,7 +315,7 @@ def probe_by_trial(
 
 
 def probe(adapter: Environment) -> Probe:
-    """The probe of an environment; of a runtime that does not even tell its version, what keeps it from that."""
+    """The probe of an environment; of a runtime that does not even report its version, what keeps it from that."""
     found = adapter.probe()
     if not isinstance(found, Probe) or found.available or found.version is not None:
         return found
@@ -325,8 +325,8 @@ def probe(adapter: Environment) -> Probe:
     return replace(found, reason=f"{found.reason}; {behind.says}", remedy=behind.remedy)
 
 
-def told_of(error: Exception, module: str) -> str:
-    """What an adapter raised, in one line, with the line of its own module."""
+def describe_error(error: Exception, module: str) -> str:
+    """What an adapter raised, in one line, with the line in its module."""
     frames = traceback.extract_tb(error.__traceback__)
     own = f"{module.replace('.', '/')}.py"
     lines = [frame.lineno for frame in frames if frame.filename.endswith(own)]
@@ -345,7 +345,7 @@ def probe_record(adapter: Environment) -> ProbeRecord:
     except Exception as error:  # an adapter may be anybody's
         raise UserError(
             f"the probe of {adapter.name} failed: "
-            f"{explain_defect(error) or told_of(error, type(adapter).__module__)}"
+            f"{explain_defect(error) or describe_error(error, type(adapter).__module__)}"
         ) from error
     if not isinstance(found, Probe):
         raise UserError(f"the probe of {adapter.name} gave {str(found)[:80]!r}, which is no Probe")

@@ -58,7 +58,7 @@ def in_memory(site: Site, what: Runnable) -> bool:
 
 
 def _key(site: Site) -> str | None:
-    """What tells the files of a site; None where it has none of its own."""
+    """What identifies the files of a site; None where it has no separate ones."""
     if site.reference is None:
         return None
     return " ".join([type(site.environment).__module__, site.reference, *map(str, site.folders)])
@@ -69,7 +69,7 @@ def _file() -> Path:
 
 
 def _read() -> dict[str, Any] | None:
-    """What was seen since this machine booted and since a page was last taken back; None where that is not told."""
+    """What was seen since this machine booted and since a page was last taken back; None where that is unknown."""
     try:
         counts = dict(line.split() for line in VMSTAT.read_text().splitlines())
         taken = sum(int(value) for name, value in counts.items() if name.startswith(("pgsteal", "drop_")))

@@ -1,1 +1,1 @@
-"""What others published, audited by code and judged beside what was measured."""
+"""What others published, audited by code and judged against what was measured."""

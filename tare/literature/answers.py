@@ -10,9 +10,9 @@ from tare.model.tables import HERE
 
 HOLDS, FAILS, OPEN, OTHER = HERE
 NOTHING = "Nothing was measured."
-# How a reason begins that tells what those environments say that were measured.
+# How a reason begins that says what the environments that were measured show.
 SO_FAR = "as far as measured it is "
-AS_CLAIMED, UNTOLD = "as claimed", "open"
+AS_CLAIMED, NOT_SETTLED = "as claimed", "open"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ def so_far(found: Mapping[str, bool]) -> list[str]:
     """What was measured of a claim that more is needed for: by comparison, whether it is as claimed or open."""
     parts = [
         f"{word} ({listed(names)})"
-        for word, is_held in ((AS_CLAIMED, True), (UNTOLD, False))
+        for word, is_held in ((AS_CLAIMED, True), (NOT_SETTLED, False))
         if (names := [name for name, held in found.items() if held == is_held])
     ]
     return [f"{SO_FAR}{' and '.join(parts)}"] if parts else []
@@ -65,7 +65,7 @@ def rest_of(reason: str) -> str:
 def is_as_claimed(reason: str) -> bool:
     """Whether all that was measured is as claimed."""
     first = reason.partition("; ")[0]
-    return first.startswith(f"{SO_FAR}{AS_CLAIMED}") and f" and {UNTOLD} (" not in first
+    return first.startswith(f"{SO_FAR}{AS_CLAIMED}") and f" and {NOT_SETTLED} (" not in first
 
 
 def sentence(parts: Sequence[str]) -> str:

@@ -36,10 +36,10 @@ def judge(published: Published, here: Here) -> pd.DataFrame:
 
 def _joined(published: Published, here: Here, row: dict[str, Any]) -> dict[str, Any]:
     """A finding with what is measured here, where it has such a side."""
-    told = _here(published, here, row)
-    if told is None:
+    found = _here(published, here, row)
+    if found is None:
         return row
-    value, words = told
+    value, words = found
     measured = value.value is not None
     scaled = here.scaled(row["workload"], batch=row["batch"]) if measured and row["workload"] is not None else None
     kind = value.kind if measured or value.kind == "unavailable" else None
@@ -48,7 +48,7 @@ def _joined(published: Published, here: Here, row: dict[str, Any]) -> dict[str, 
 
 
 def _here(published: Published, here: Here, row: Mapping[str, Any]) -> tuple[Value, str] | None:
-    """The number beside a finding, and the words for it; None where the check has none."""
+    """The number here for a finding, and the words for it; None where the check has none."""
     about = row["workload"], row["env"], row["metric"]
     if row["check"] == "figure_value":
         plot = published.plot(row["figure"])
@@ -59,6 +59,6 @@ def _here(published: Published, here: Here, row: Mapping[str, Any]) -> tuple[Val
         number = "unavailable" if value.value is None else amount(value.value, row["unit"])
         return value, f"{number}, {value.note}"
     if row["check"] == "specification":
-        value = specifications.beside(published, here, row)
+        value = specifications.value_here(published, here, row)
         return value, value.note
     return None

@@ -6,7 +6,7 @@ Only a study's own data can contradict it. A claim is data, a rule is code (RULE
 
 Everything between is OPEN; where environments of the paper's are missing the reason begins with what the others
 say, which alone may make a claim about all of them FAIL, and never HOLD. The paper's environments decide, others
-are told.
+are reported.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def beyond(published: Published, study: Study) -> list[str]:
         for workload in (name for name in claim.subjects if name in study.workloads):
             for reason in _beyond(published, claim, workload, study):
                 found.setdefault(reason, []).append(workload)
-        told = [f"{reason} ({listed(names)})" for reason, names in found.items()]
-        lines += [f"{published.paper}, {claim.id}: {'; '.join(told)}"] if told else []
+        reasons = [f"{reason} ({listed(names)})" for reason, names in found.items()]
+        lines += [f"{published.paper}, {claim.id}: {'; '.join(reasons)}"] if reasons else []
     return lines
 
 
@@ -175,7 +175,7 @@ def _campaign(study: Study, workload: str, kind: str, level: str | None, scenari
     ]
     if steps and level in {f"allocator={one}" for one in measured}:
         return next((one for one in own if one.arm is None), None)
-    first = {f"{name}={known[0]}" for name, known in {**arms.COMMON, **arms.INSIDE, **arms.BESIDE}.items()}
+    first = {f"{name}={known[0]}" for name, known in {**arms.COMMON, **arms.INSIDE, **arms.SHARED_FACTORS}.items()}
     wanted = [level, None] if level in first else [level]
     return next((one for arm in wanted for one in own if one.arm == arm), None)
 
@@ -227,7 +227,7 @@ def _bounded(claim: Claim, workload: str, environments: Sequence[str], here: Her
 
     def ends(one: Ratio) -> tuple[float, float]:
         """How much worse the near and the far end of the interval are, 1 being the host."""
-        low, high = one.beside_a_bound or (math.nan, math.nan)
+        low, high = one.against_bound or (math.nan, math.nan)
         return (2 - high, 2 - low) if one.metric in RATES else (low, high)
 
     if claim.rule == AT_LEAST:
@@ -260,17 +260,17 @@ def _each(
         )
     ]
     bounded = claim.rule in BOUNDED
-    deciding = [one for one in found if one.env in environments and (one.beside_a_bound if bounded else one.span)]
+    deciding = [one for one in found if one.env in environments and (one.against_bound if bounded else one.span)]
     held: dict[str, bool] = {}
     for one in deciding:
         name = f"{words(one.metric)} of {one.env}"
         held[name] = held.get(name, True) and holds(one)
-    told = {(one.env, one.metric) for one in deciding}
+    known = {(one.env, one.metric) for one in deciding}
     missing = [
         (env, metric)
         for metric in claim.metrics
         for env in environments
-        if (env != HOST or metric in by_itself) and (env, metric) not in told
+        if (env != HOST or metric in by_itself) and (env, metric) not in known
     ]
     # What more units would settle is the verdicts' own margin, and no bound.
     asked = [replace(one, more=None) for one in deciding] if bounded else deciding
@@ -364,7 +364,7 @@ def _why_missing(
 
 
 def _key_of_units(claim: Claim, workload: str, metric: str, here: Here) -> str:
-    """Which key of a study's file says how many units whole runs of a scenario beside others have."""
+    """Which key of a study's file says how many units whole runs of a scenario with other jobs have."""
     if claim.scenario not in (SHARED, DISTRIBUTED):
         return ""
     own = here.metrics[here.metrics["workload"] == workload]
@@ -389,17 +389,17 @@ def _modelled(claim: Claim, workload: str, environments: Sequence[str], here: He
         if counts.nunique() == 1:
             places = listed(list(counts.index))
             return f"A model, no measurement: {name} is {amount(counts.iloc[0], unit)} in {places}."
-        told = [f"{env} {amount(value, unit)}" for env, value in counts.items()]
-        return f"A model, no measurement: {name} is {listed(told)}."
+        values = [f"{env} {amount(value, unit)}" for env, value in counts.items()]
+        return f"A model, no measurement: {name} is {listed(values)}."
     return NOTHING
 
 
 def _single(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> str:
-    """Numbers of one launch in each environment: told, but no spread stands behind them."""
-    told = []
+    """Numbers of one launch in each environment: reported, but without a spread."""
+    found = []
     for metric in claim.metrics:
         for env in environments:
             value = here.value(workload, env, metric, level=claim.arm, scenario=claim.scenario)
             if value.value is not None and value.kind == "measured":
-                told.append(f"{words(metric)} {env} {amount(value.value, FIGURE_METRICS[metric])} ({value.note})")
-    return sentence(told)
+                found.append(f"{words(metric)} {env} {amount(value.value, FIGURE_METRICS[metric])} ({value.note})")
+    return sentence(found)

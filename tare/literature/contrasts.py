@@ -21,9 +21,9 @@ from tare.model import tables
 from tare.model.registry import HOST, SINGLE
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import read_name
-from tare.stats.intervals import BUT_FOR_STALLS, Interval, judge, more_units, t_interval, tellable
+from tare.stats.intervals import BUT_FOR_STALLS, Interval, judge, more_units, t_interval, without_wild_ends
 
-MARGIN = 0.05  # of whole runs, where no verdict tells the study's
+MARGIN = 0.05  # of whole runs, where no verdict has the study's
 CONFIDENCE = 0.95
 FEWEST_TO_SETTLE = 6  # units: two or three that happen to be close give an interval, and settle nothing
 INSIDE, OUTSIDE, ACROSS = "inside", "outside", "across an end of"
@@ -63,12 +63,12 @@ class Ratio:
     margin: float  # relative, alike to both sides on a log scale
     units: int
     more: int | None = None  # units that would settle it, where that is known
-    # of the verdict that this is from: whether it says that nothing can be told; whether it has a reason beside its
+    # of the verdict that this is from: whether it is inconclusive; whether it has a reason in addition to its
     # interval, such as launches that were stopped; whether it holds of the typical time alone
     open: bool = False
     limited: bool = False
     but_for_stalls: bool = False
-    paired: bool = False  # whether it is a contrast of its own, for an order, and not a verdict beside a margin
+    paired: bool = False  # whether it is a separate contrast, for an order, and not a verdict against a margin
 
     @property
     def span(self) -> tuple[float, float] | None:
@@ -78,13 +78,13 @@ class Ratio:
         return self.low, self.high
 
     @property
-    def beside_a_bound(self) -> tuple[float, float] | None:
-        """The interval where it is held against a bound: a verdict that can't tell asks about its own margin."""
+    def against_bound(self) -> tuple[float, float] | None:
+        """The interval where it is held against a bound: an inconclusive verdict is about its own margin."""
         return self.span if self.limited else replace(self, open=False).span
 
     @property
     def position(self) -> str | None:
-        """Where the interval lies: inside the margin, wholly outside it, or across one of its ends."""
+        """Where the interval is: inside the margin, wholly outside it, or across one of its ends."""
         if self.low is None or self.high is None:
             return None
         least, most = 1 / (1 + self.margin), 1 + self.margin
@@ -134,7 +134,7 @@ def to_host(here: Measured, workload: str, metric: str, at: At = HEADLINE) -> li
 
 
 def to_alone(here: Measured, workload: str, at: At) -> list[Ratio]:
-    """Every environment beside a neighbour by itself without one: verdicts on whole runs."""
+    """Every environment with a neighbour by itself without one: verdicts on whole runs."""
     own = here.verdicts[(here.verdicts["workload"] == workload) & (here.verdicts["metric"] == "real_s")]
     rows = compared(own, kind_of(SLOWDOWN), at.level, at.scenario)
     rows = rows[rows["compares"] == tables.CO_RUNNER]
@@ -150,8 +150,8 @@ def paired(
     The intervals of `deciding` hold together with CONFIDENCE (Bonferroni), at the share of the campaign's try.
     Where the design of a campaign makes the intervals of its verdicts wider than Student's from all units, these
     are wider by the same factor. There is none of an environment whose verdict's interval lacks an end, since
-    launches were stopped: units without those would tell of the others alone. `parts` intervals hold together, as
-    many as `deciding` without it; other environments of the units are told beside these.
+    launches were stopped: units without those would be about the others alone. `parts` intervals hold together, as
+    many as `deciding` without it; other environments of the units are reported in addition.
     """
     judged = _judged(here, workload, metric, at)
     values, margin = values_of(here, workload, metric, at), _margin(judged)
@@ -177,7 +177,7 @@ def by_itself(here: Measured, workload: str, env: str, at: At, parts: int) -> li
     """The slow-down of an environment by a neighbour, from its units; the host's is the mean (of logs) of two.
 
     Its interval holds together with others, `parts` in all, with CONFIDENCE (Bonferroni). There is none where a
-    launch of it was stopped, beside a neighbour or alone.
+    launch of it was stopped, with a neighbour or alone.
     """
     judged, values = _judged(here, workload, SLOWDOWN, at), values_of(here, workload, SLOWDOWN, at)
     own = here.verdicts[(here.verdicts["workload"] == workload) & (here.verdicts["metric"] == "real_s")]
@@ -199,18 +199,18 @@ def one_ended(here: Measured, workload: str, metric: str, at: At = HEADLINE) -> 
 
 def _ratio(interval: Interval, **what: Any) -> list[Ratio]:
     """One ratio; none without an interval."""
-    told = tellable(interval).told
-    if told is None:
+    logs = without_wild_ends(interval).mean_low_high
+    if logs is None:
         return []
-    ratio, low, high = map(math.exp, told)
+    ratio, low, high = map(math.exp, logs)
     return [Ratio(ratio=ratio, low=low, high=high, units=interval.n, **what)]
 
 
 def _widened(interval: Interval, factor: float) -> Interval:
     """The same mean, the half-widths times a factor."""
-    if interval.told is None:
+    if interval.mean_low_high is None:
         return interval
-    mean, low, high = interval.told
+    mean, low, high = interval.mean_low_high
     return Interval(n=interval.n, mean=mean, low=mean + factor * (low - mean), high=mean + factor * (high - mean))
 
 

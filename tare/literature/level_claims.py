@@ -1,7 +1,7 @@
-"""How much faster a job is at one level than at another, such as one stack and another: beside a published change.
+"""How much faster a job is at one level than at another, such as one stack and another, against a published change.
 
-Each level has a campaign of its own, in whose units the headline's launch stands beside it. So a level by another
-is the difference of two log-ratios to that launch, from campaigns of their own: Welch's interval, at CONFIDENCE, or
+Each level has its own campaign, whose units also have the headline's launch. So a level by another
+is the difference of two log-ratios to that launch, from separate campaigns: Welch's interval, at CONFIDENCE, or
 at the share that is left for a later try of either campaign.
 Faster by 54% means 1.54 times the work in the same time.
 """
@@ -53,7 +53,7 @@ class Confound:
     """What of a change is not the level's own: another workload of the claim, alike at both levels, lacks it.
 
     How fast the level is there, what that leaves of the change, and the share of the logarithm of the change, by
-    Fieller; without ends where the change can't be told from none.
+    Fieller; without ends where the change can't be distinguished from none.
     """
 
     workload: str
@@ -65,7 +65,7 @@ class Confound:
     def share_text(self) -> str:
         """The share with its interval, in percent; without an interval its mean says nothing."""
         if self.share.mean is None or self.share.low is None or self.share.high is None:
-            return "a share can't be told, as the change itself may be none"
+            return "a share can't be determined, as the change itself may be none"
         return f"{self.share.mean:.0%} [{self.share.low:.0%}, {self.share.high:.0%}] of it by logarithms"
 
     def __str__(self) -> str:
@@ -179,13 +179,13 @@ def confound_of(claim: Claim, workload: str, here: Measured) -> Confound | None:
 
 
 def _logs(here: Measured, workload: str, metric: str, level: str) -> pd.Series:
-    """By unit: log of the host at a level less log of the headline's launch beside it; empty where nothing is."""
-    values, beside = values_of(here, workload, metric, At(level=level)), reference_of(HOST)
-    return log_ratios(values, HOST, beside) if beside in values.columns else pd.Series(dtype=float)
+    """By unit: log of the host at a level less log of the headline's launch; empty where there is none."""
+    values, headline = values_of(here, workload, metric, At(level=level)), reference_of(HOST)
+    return log_ratios(values, HOST, headline) if headline in values.columns else pd.Series(dtype=float)
 
 
 def _why_not(here: Measured, workload: str, metric: str, level: str) -> str:
     """Why a level has no number."""
     rows = compared(here.metrics[here.metrics["workload"] == workload], kind_of(metric), level)
-    told = rows[(rows["kind"] == "unavailable") & rows["reason"].notna()]
-    return str(told["reason"].iloc[0]) if len(told) else "this study does not measure it"
+    absent = rows[(rows["kind"] == "unavailable") & rows["reason"].notna()]
+    return str(absent["reason"].iloc[0]) if len(absent) else "this study does not measure it"

@@ -1,4 +1,4 @@
-"""What a claim was measured with, beside what this machine measured with: device class, stack, runtimes, network.
+"""What a claim and this machine were measured with, compared: device class, stack, runtimes, network.
 
 Each is the same or other, and named. Versions agree where ours begins with all parts of the published one: 3.7.16
 is 3.7, and 3.11 is not. A claim about two stacks is compared with these, by their locks, not with the headline's.
@@ -45,7 +45,7 @@ class Compared(NamedTuple):
 
 
 def measured_with(published: MeasuredWith, claim: Claim) -> MeasuredWith:
-    """What a claim was measured with: as all of the study, but for a device of its own."""
+    """What a claim was measured with: as all of the study, except for its own device."""
     return published if claim.device is None else published.replace(device=claim.device)
 
 
@@ -74,7 +74,7 @@ def compare(published: MeasuredWith, claim: Claim, here: Here, workload: str) ->
 def _stacks(published: MeasuredWith, claim: Claim, levels: Sequence[str], here: Here, workload: str) -> Compared:
     """The stacks of a claim's two levels: the same where both are; unknown where one was not measured here."""
     asked = [claim.stack or published.stack, claim.against_stack or published.stack]
-    was = " and ".join(dict.fromkeys(map(_told, asked)))
+    was = " and ".join(dict.fromkeys(map(_versions_text, asked)))
     own = here.metrics[(here.metrics["workload"] == workload) & (here.metrics["kind"] == "measured")]
     names = [with_setting(level)[0] for level in levels]
     if set(names) - set(own["stack"].dropna()):
@@ -85,8 +85,8 @@ def _stacks(published: MeasuredWith, claim: Claim, levels: Sequence[str], here: 
         for wanted, builds in zip(asked, found, strict=True)
         for name, version in wanted.items()
     )
-    told = [_told({p: v for builds in each.values() for p, v in builds.items()}) for each in found]
-    return Compared(STACK, same, was, " and ".join(dict.fromkeys(told)))
+    ours = [_versions_text({p: v for builds in each.values() for p, v in builds.items()}) for each in found]
+    return Compared(STACK, same, was, " and ".join(dict.fromkeys(ours)))
 
 
 def _locked(stack: str, wanted: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -128,9 +128,12 @@ def _here(kind: str, kinds: Sequence[str], have: Sequence[str], environments: Se
 def _versions(name: str, published: Mapping[str, str], own: Mapping[str, str], known: bool) -> Compared:
     """Other where one version is another or is not there."""
     same = all(key in own and agree(version, own[key]) for key, version in published.items())
-    told = {key: own.get(key, "none") for key in published} | {k: v for k, v in own.items() if name == STACK}
+    ours = {key: own.get(key, "none") for key in published} | {k: v for k, v in own.items() if name == STACK}
     return Compared(
-        name, same if known and published else None, _told(published), _told(told) if known else UNKNOWN
+        name,
+        same if known and published else None,
+        _versions_text(published),
+        _versions_text(ours) if known else UNKNOWN,
     )
 
 
@@ -140,5 +143,5 @@ def agree(published: str, own: str) -> bool:
     return own.split("+")[0].split("-")[0].split(".")[: len(wanted)] == wanted
 
 
-def _told(versions: Mapping[str, str]) -> str:
+def _versions_text(versions: Mapping[str, str]) -> str:
     return listed([f"{name} {version}" for name, version in versions.items()]) if versions else UNKNOWN

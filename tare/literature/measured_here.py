@@ -26,7 +26,7 @@ NO_SCENARIO = "the study runs no such scenario"
 # Metrics of papers that have another name in a profiled launch.
 OURS = {"flop_per_s": "step_flop_per_s", "gpu_utilization": "gpu_utilization_peak"}
 COUNTED = "flops_measured"  # by ncu, of all units of the device
-# They boot with every launch; where their processor is emulated they tell nothing of speed.
+# They boot with every launch; where their processor is emulated they say nothing about speed.
 GUESTS = ("vm",)
 # Kinds of campaigns in a reader's words, and their units.
 PLAIN = {"rounds": "whole runs", "steps": "training steps"}
@@ -99,14 +99,14 @@ class Here:
         own = own[own["campaign"] != SWEEP] if batch is None else own[own["batch"] == batch]
         if scenario != SINGLE:
             own = compared(own, "rounds", level, scenario)
-        told = own["scaled"].dropna()
-        return str(told.iloc[0]) if len(told) else None
+        texts = own["scaled"].dropna()
+        return str(texts.iloc[0]) if len(texts) else None
 
     def value(
         self, workload: str, env: str, metric: str, batch: int | None = None, *,
         level: str | None = None, scenario: str = SINGLE,
     ) -> Value:  # fmt: skip
-        """The number beside a published one: at a batch size and a level, or the study's own and the headline's."""
+        """The number for a published one: at a batch size and a level, or the study's own and the headline's."""
         if lacking := no_scenario(self.metrics, scenario):
             return _none(lacking)
         own = self.metrics[self.metrics["workload"] == workload]
@@ -133,24 +133,24 @@ class Here:
         return _one(profile, metric, PER_STEP if metric.endswith("_s") and "per_s" not in metric else "one launch")
 
     def of_table(self, model: str, env: str, specification: str) -> Value:
-        """The number beside a row of a published table: what the paper sampled or counted of a model."""
+        """The number for a row of a published table: what the paper sampled or counted of a model."""
         if specification not in OF_TABLES:
             return _none(NO_PROPERTY)
         return self.value(model, env, OF_TABLES[specification])
 
     def mean_of_table(self, model: str, env: str, specification: str) -> Value:
-        """The mean over a launch beside a row of a published table, which has the largest."""
+        """The mean over a launch for a row of a published table, which has the largest."""
         if specification not in MEANS:
             return _none("no mean of it is measured")
         return self.value(model, env, MEANS[specification])
 
 
 def why_absent(envs: Sequence[str], scenario: str = SINGLE) -> list[str]:
-    """Why a study lacks environments, and what would change that; what runs in a guest stands with the guests."""
+    """Why a study lacks environments, and what would change that; what runs in a guest counts as a guest."""
     guests = [env for env in envs if env.rpartition(".")[2] in GUESTS]
     others = [env for env in envs if env not in guests]
     key = "" if scenario == SINGLE else f" and in {scenario}.environments"
-    kvm, emulated = "on a machine where KVM boots a guest, ", "; an emulated one tells nothing of speed"
+    kvm, emulated = "on a machine where KVM boots a guest, ", "; an emulated one says nothing about speed"
     found = []
     for names, where, rest in ((guests, kvm, emulated), (others, "", "")):
         are, them = ("is", "it") if len(names) == 1 else ("are", "them")

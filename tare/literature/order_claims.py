@@ -1,7 +1,7 @@
 """Which model uses most: workloads in the order that a study claims, by this machine's numbers.
 
 A claim of the rule `ordered` names its workloads from the one with the largest numbers on. Of each it asks whether
-it stands there: below all that are named before it, above all that are named after it. Here two workloads are two
+it belongs there: below all that are named before it, above all that are named after it. Here two workloads are two
 campaigns, so that the ratio of one to another has Welch's interval. The order of jobs of other sizes than those
 published is that of these jobs.
 """
@@ -26,21 +26,23 @@ from tare.model.roles import CONTROL
 
 
 def pairs(claim: Claim, workload: str) -> list[tuple[str, str]]:
-    """A workload beside each other one of the claim, in the claimed order: the larger first."""
+    """A workload paired with each other one of the claim, in the claimed order: the larger first."""
     names = claim.subjects
     return [(one, other) for at, one in enumerate(names) for other in names[at + 1 :] if workload in (one, other)]
 
 
 def ordered(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
-    """Rule `ordered`: HOLDS where every interval says so, FAILS where one lies wholly on the other side."""
-    told, asked = {}, []
+    """Rule `ordered`: HOLDS where every interval says so, FAILS where one is wholly on the other side."""
+    ratios, asked = {}, []
     for metric in claim.metrics:
         for env in environments:
             for pair in pairs(claim, workload):
                 asked.append((metric, env, pair))
-                told[asked[-1]] = _ratio(claim, metric, env, pair, here, len(environments))
-    evidence = sentence(list(filter(None, (_told(*one, told[one], claim, here) for one in asked)))) or NOTHING
-    spans = {one: ratio for one, ratio in told.items() if ratio is not None}
+                ratios[asked[-1]] = _ratio(claim, metric, env, pair, here, len(environments))
+    evidence = (
+        sentence(list(filter(None, (_ratio_text(*one, ratios[one], claim, here) for one in asked)))) or NOTHING
+    )
+    spans = {one: ratio for one, ratio in ratios.items() if ratio is not None}
     held = {f"{words(metric)} of {one} compared with {other} in {env}": ratio.low > 1
             for (metric, env, (one, other)), ratio in spans.items()}  # fmt: skip
     failed = any(ratio.high < 1 for ratio in spans.values())
@@ -72,7 +74,7 @@ def _logs(claim: Claim, metric: str, env: str, workload: str, here: Here) -> pd.
     return (logs[[HOST, CONTROL]].mean(axis=1, skipna=False) if env == HOST else logs[env]).dropna()
 
 
-def _told(
+def _ratio_text(
     metric: str, env: str, pair: tuple[str, str], ratio: Speed | None, claim: Claim, here: Here
 ) -> str | None:
     what = f"{words(metric)} in {env}, {pair[0]} / {pair[1]}"

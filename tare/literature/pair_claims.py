@@ -1,9 +1,9 @@
-"""Two costs beside each other: does one job, metric, input or scenario suffer more of an environment than another?
+"""Two costs compared: does one job, metric, input or scenario suffer more of an environment than another?
 
 A cost is an environment by the host, as far as it is worse: of a time upwards, of a rate downwards. Of a slow-down
 by a neighbour it is the environment by itself without one, the host's too. Each has its interval from its own
 units, at half of what the comparison may spend, and the comparisons of a claim share alpha (Bonferroni): no more is
-known of two campaigns, whose units are not the same ones. The logarithm of the quotient of both costs lies between
+known of two campaigns, whose units are not the same ones. The logarithm of the quotient of both costs is between
 the differences of their ends.
 """
 
@@ -91,8 +91,8 @@ def compare(claim: Claim, workload: str, environments: Sequence[str], here: Here
         why(lacking, side.claim, side.workload, here, [cost for one, cost in found if one == side])
         for side, lacking in missing.items()
     ]
-    told = "; ".join(dict.fromkeys(reasons)) if missing else None
-    return decide(evidence, held, failed, told, "the intervals leave it open")
+    lacking_text = "; ".join(dict.fromkeys(reasons)) if missing else None
+    return decide(evidence, held, failed, lacking_text, "the intervals leave it open")
 
 
 def _cost(side: Side, env: str, here: Here, parts: int) -> Ratio | None:

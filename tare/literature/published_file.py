@@ -33,7 +33,7 @@ RULES = (
 )  # fmt: skip
 EQUAL, HIGHEST, LOWEST, AT_MOST, AT_LEAST, MORE_THAN, AS_MUCH_AS, FASTER, ORDERED, REPAYS = RULES[:10]
 KERNELS_DIFFER, SAME_FILES = RULES[10:]
-OF_ONE = (HIGHEST, LOWEST, REPAYS, KERNELS_DIFFER)  # about one environment beside the others
+OF_ONE = (HIGHEST, LOWEST, REPAYS, KERNELS_DIFFER)  # about one environment against the others
 BOUNDED = (AT_MOST, AT_LEAST)
 OF_TWO = (MORE_THAN, AS_MUCH_AS)  # about two costs, each an environment by the host
 OF_METRICS = (EQUAL, HIGHEST, LOWEST, *BOUNDED, *OF_TWO, FASTER, ORDERED, REPAYS)
@@ -186,7 +186,7 @@ class Than(Record):
 
 
 class Part(Record):
-    """One thing that a claim's change may be made of, measured by itself; without `against` beside the headline."""
+    """One possible part of a claim's change, measured by itself; without `against`, against the headline."""
 
     label: Text
     workload: Workload
@@ -257,8 +257,8 @@ class Claim(About):
         wanted = {"level": has_levels, "against": has_levels, "change": sized}
         for name, is_wanted in wanted.items():
             if is_wanted != (getattr(self, name) is not None):
-                beside = " with why_not" if self.why_not is not None else ""
-                raise ValueError(f"rule {self.rule}{beside} {'needs' if is_wanted else 'takes no'} {name}")
+                condition = " with why_not" if self.why_not is not None else ""
+                raise ValueError(f"rule {self.rule}{condition} {'needs' if is_wanted else 'takes no'} {name}")
         for name in ("why_not", "label", "parts"):
             if getattr(self, name) and self.rule != FASTER:
                 raise ValueError(f"rule {self.rule} takes no {name}")
@@ -453,7 +453,7 @@ class Listed(Record):
 
 
 class Repository(Record):
-    """Where the study's own code lies."""
+    """Where the study's own code is."""
 
     name: Text
     commit: Annotated[str, matching(r"[0-9a-f]{7,40}", "is no commit")] | None = None
@@ -530,10 +530,10 @@ class Paper(Record):
 
     @model_validator(mode="after")
     def _draws_what_it_has(self) -> Self:
-        told = {name for claim in self.claims for name in claim.workloads}
-        told |= {name for plot in self.plotted for name in plot.workloads}
-        told |= {figure.workload for figure in self.figures} | {log.workload for log in self.logs}
-        for name in sorted(told - set(self.workloads)):
+        named = {name for claim in self.claims for name in claim.workloads}
+        named |= {name for plot in self.plotted for name in plot.workloads}
+        named |= {figure.workload for figure in self.figures} | {log.workload for log in self.logs}
+        for name in sorted(named - set(self.workloads)):
             raise ValueError(f"workloads: {name} is missing: figures, logs or claims are about it")
         numbers = [plot.figure for plot in self.plotted]
         for number in numbers:

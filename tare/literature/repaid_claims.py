@@ -37,7 +37,7 @@ def repays(claim: Claim, workload: str, environments: Sequence[str], here: Here)
     evidence = sentence(
         [
             f"{one.whose} image of {env}: built in {amount(one.build_s, 's')}, a run saves {one.low_s:.3f} to "
-            f"{one.high_s:.3f} s, so that the build alone {_told(runs)}"
+            f"{one.high_s:.3f} s, so that the build alone {_repaid_text(runs)}"
             for one, runs in found.items()
         ]
     )
@@ -50,7 +50,7 @@ def repays(claim: Claim, workload: str, environments: Sequence[str], here: Here)
     return decide(evidence, held, failed, None, "the interval of a run leaves open whether it saves anything")
 
 
-def _told(runs: Runs) -> str:
+def _repaid_text(runs: Runs) -> str:
     if runs.fewest == NEVER:
         return "is never paid back"
     most = "perhaps never" if runs.most == math.inf else f"{runs.most:,.0f} at worst"

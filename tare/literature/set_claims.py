@@ -41,11 +41,11 @@ def same_files(claim: Claim, workload: str, environments: Sequence[str], here: H
         return opened(NOTHING, "no profiled launch recorded which files it mapped")
     missing = [env for env in environments[1:] if env not in unequal]
     count = len(stack_files(here, workload)[HOST])
-    told = [
+    parts = [
         f"{env} {'maps the same bytes' if not paths else f'differs in {len(paths)}: {paths[0]}'}"
         for env, paths in unequal.items()
     ]
-    evidence = f"Of {count} files of the stack that the host maps: {'; '.join(told)}."
+    evidence = f"Of {count} files of the stack that the host maps: {'; '.join(parts)}."
     if any(unequal[env] for env in environments[1:] if env in unequal):
         return Answer(here=FAILS, evidence=evidence)
     if missing:
@@ -54,8 +54,8 @@ def same_files(claim: Claim, workload: str, environments: Sequence[str], here: H
 
 
 def kernels_differ(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
-    """Rule `kernels_differ`: of the host beside all others, or of another environment beside the host."""
-    beside = environments[1:] if claim.env == HOST else [str(claim.env)]
+    """Rule `kernels_differ`: of the host against all others, or of another environment against the host."""
+    others = environments[1:] if claim.env == HOST else [str(claim.env)]
     if here.kernels is None:
         return opened(NOTHING, "this study recorded no kernels of training steps")
     causes = here.kernels["campaign"].map(lambda name: is_headline(name, "causes"))
@@ -68,12 +68,12 @@ def kernels_differ(claim: Claim, workload: str, environments: Sequence[str], her
     if HOST not in compared:
         return opened(NOTHING, "this study recorded no kernels on two hosts")
     control = compared.pop(HOST)
-    evidence = sentence([_told(control, what), *(_told(one, what) for one in compared.values())])
+    evidence = sentence([_pairs_text(control, what), *(_pairs_text(one, what) for one in compared.values())])
     if not control.pairs or "control" not in set(own["launch_role"]):
         return opened(evidence, "host was not compared with host: one of the two left no kernels")
     if control.equal < control.pairs:
         return opened(evidence, "two launches on the host do not always run the same")
-    deciding = [one for env, one in compared.items() if env in beside]
+    deciding = [one for env, one in compared.items() if env in others]
     files = unequal_files(here, workload)
     if files is None:
         return opened(evidence, "no profiled launch recorded which files it mapped")
@@ -83,8 +83,8 @@ def kernels_differ(claim: Claim, workload: str, environments: Sequence[str], her
     same = all(not files.get(one.env, ["unknown"]) for one in deciding)
     if any(one.differs for one in deciding):
         return Answer(here=HOLDS, evidence=evidence) if same else _other_files(evidence)
-    if len(deciding) < len(beside):
-        missing = [env for env in beside if env not in compared]
+    if len(deciding) < len(others):
+        missing = [env for env in others if env not in compared]
         return opened(evidence, f"{listed(missing)} did not run")
     if any(one.equal < one.pairs for one in deciding):
         return opened(evidence, "some launches run what the host does and some do not")
@@ -95,7 +95,7 @@ def _other_files(evidence: str) -> Answer:
     return opened(evidence, "the environments mapped different files of the stack, where the claim has the same")
 
 
-def _told(one: SetComparison, what: str) -> str:
+def _pairs_text(one: SetComparison, what: str) -> str:
     place = "host with host" if one.env == HOST else f"host with {one.env}"
     differ = [*one.only_host, *one.only_here, *(name for name, _, _ in one.counts)]
     first = f", first {differ[0]}" if differ else ""

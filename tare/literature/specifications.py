@@ -1,4 +1,4 @@
-"""Tables of a study's machine and software, beside this machine."""
+"""Tables of a study's machine and software, compared with this machine."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ OF_GPU = ("cuda", "cuda_cores", "tensor_cores", "tensor_peak", "gpu_memory_kind"
 PROGRAMS = {"docker": "docker", "singularity": "apptainer"}  # of which environment's trial launch
 
 
-def beside(published: Published, here: Here, finding: Mapping[str, Any]) -> Value:
-    """What stands beside a row of a table: of this machine, or of what was measured of a model."""
+def value_here(published: Published, here: Here, finding: Mapping[str, Any]) -> Value:
+    """The value here for a row of a table: of this machine, or of what was measured of a model."""
     model, env, name = (finding[key] for key in ("workload", "env", "metric"))
     if model is not None:
         value = here.of_table(model, env or HOST, name)
@@ -32,11 +32,11 @@ def beside(published: Published, here: Here, finding: Mapping[str, Any]) -> Valu
         number = amount(value.value, finding["unit"])  # is said in the sentence, too
         return Value(value=value.value, kind=value.kind, note=f"{number}, {value.kind}: {value.note}")
     table = published.table_files[finding["figure"].removeprefix("table ")]
-    return _beside(next(row for row in table.rows if row.specification == name), here)
+    return _of_machine(next(row for row in table.rows if row.specification == name), here)
 
 
-def _beside(row: Row, here: Here) -> Value:
-    """This machine's own of a row that is of no model: a number, a name in the note, or why there is none."""
+def _of_machine(row: Row, here: Here) -> Value:
+    """This machine's value for a row that is of no model: a number, a name in the note, or why there is none."""
     name = row.specification
     if row.why_not is not None:
         return _none(row.why_not)
@@ -47,7 +47,7 @@ def _beside(row: Row, here: Here) -> Value:
         if probe is None:
             return _none(f"no trial launch of {PROGRAMS[name]} is recorded")
         return _is(f"{PROGRAMS[name]} {probe.version}") if probe.available else _none(str(probe.reason))
-    if name == "python":  # the interpreter is told by the folder of its library, mapped in every launch
+    if name == "python":  # the interpreter's version is that in the folder of its library, mapped in every launch
         paths = here.fingerprints["path"].dropna().astype(str)
         versions = sorted(set(paths.str.extract(r"/python(3\.\d+)/")[0].dropna()))
         return _is(f"Python {', '.join(versions)}") if versions else _none("no launch recorded what it mapped")
@@ -69,12 +69,12 @@ def _packages(names: Sequence[str], setting: str | None, here: Here) -> Value:
     locked = {
         (one.name, one.version.partition("+")[0]) for stack in wanted for one in load_stack(stack).requirements
     }
-    told = []
+    found = []
     for name in names:
         versions = sorted((version for own, version in locked if own == name), key=_in_order)
-        told += [f"{name} {', '.join(versions)}"] if versions else []
-    if told:
-        return _is("; ".join(told))
+        found += [f"{name} {', '.join(versions)}"] if versions else []
+    if found:
+        return _is("; ".join(found))
     return _none(f"no stack with {names[0]} was measured{f' with {setting}' if setting else ''}")
 
 
@@ -103,13 +103,13 @@ def _number(value: float | None, what: str) -> Value:
 
 def _of_first(gpus: Sequence[Mapping[str, Any]], field: str, factor: float, unit: str) -> Value:
     """A number of the first GPU, as nvidia-smi writes it."""
-    told = gpus[0].get(field)
-    if told is None:
+    reported = gpus[0].get(field)
+    if reported is None:
         return _none("nvidia-smi did not report it")
     try:
-        value = float(str(told)) * factor
+        value = float(str(reported)) * factor
     except ValueError:
-        return _none(f"nvidia-smi says {told!r}")
+        return _none(f"nvidia-smi says {reported!r}")
     return _is(amount(value, unit), value)
 
 

@@ -103,9 +103,9 @@ def of_groups(chains: list[list[Group]]) -> dict[str, Limit]:
                 if before is None or number < float(before.value.split()[0]):
                     found[name] = Limit(value=text, where=where)
         for name, files in SUMS.items():
-            told = [(said, group) for group in chain for file in files if (said := _set(group.folder / file))]
-            if told:
-                found[name] = Limit(value="; ".join(said for said, _ in told), where=str(told[0][1].folder))
+            limits = [(said, group) for group in chain for file in files if (said := _set(group.folder / file))]
+            if limits:
+                found[name] = Limit(value="; ".join(said for said, _ in limits), where=str(limits[0][1].folder))
     return found
 
 
@@ -239,7 +239,7 @@ def refused(pid: int, *, ours_alone: frozenset[str] = frozenset()) -> str | None
 def parent_of_containers(chains: list[list[Group]], *, systemd: bool = False) -> str | None:
     """The group below which a daemon's containers live under the limits of this process's groups.
 
-    It is the nearest group of a chain that holds all that is limited, has no processes of its own (in version 2 no
+    It is the nearest group of a chain that holds all that is limited, has no processes itself (in version 2 no
     group has both processes and groups with controllers), and is the same in every hierarchy that limits something.
     `systemd`: the daemon's driver is systemd's, which takes slices alone. Returns a path as `--cgroup-parent` takes
     it; None where there is none, or where nothing is limited.

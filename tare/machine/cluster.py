@@ -37,7 +37,7 @@ _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A node as sinfo tells it."""
+    """A node as sinfo reports it."""
 
     name: str
     cpus: int
@@ -55,7 +55,7 @@ class Node:
 
 
 class Place(FileRecord):
-    """The node that is a machine of a study; beside the machine's campaigns."""
+    """The node that is a machine of a study; the file is next to the machine's campaigns."""
 
     VERSION: ClassVar[int] = 1
     REMAKE: ClassVar[str] = "remove it: a node is then chosen again"
@@ -147,8 +147,8 @@ def fitting(nodes: Sequence[Node], constraint: str | None) -> list[Node]:
 
 
 def _asked(asked: Nodes) -> str:
-    told = {"in partition": asked.partition, "named": asked.node, "with": asked.constraint}
-    return " ".join(f"{word} {value}" for word, value in told.items() if value) or "at all"
+    given = {"in partition": asked.partition, "named": asked.node, "with": asked.constraint}
+    return " ".join(f"{word} {value}" for word, value in given.items() if value) or "at all"
 
 
 def placed(
@@ -172,7 +172,7 @@ def placed(
             node = _another(machine, taken, size)
             taken.add(node.name)
         while len(others) < size - 1:
-            others.append(_another(machine, taken, size, beside=node.name).name)
+            others.append(_another(machine, taken, size, first=node.name).name)
             taken.add(others[-1])
         found[name] = replace(node, others=tuple(others))
     return found
@@ -192,9 +192,9 @@ def _as_before(name: str, machine: Measured, before: str, path: Path) -> Node:
     raise UserError(f"{WHERE}: {name}: Slurm no longer has its node {before}: {again}")
 
 
-def _another(machine: Measured, taken: Collection[str], size: int, beside: str | None = None) -> Node:
-    """A node that works, and is no other machine if it can be helped; those of one kind are never the same, nor is
-    one `beside` the first of a group.
+def _another(machine: Measured, taken: Collection[str], size: int, first: str | None = None) -> Node:
+    """A node that works, and is no other machine if it can be helped; those of one kind are never the same.
+    `first`: name of the first node of the group that it joins, which is another one.
     """
     nodes = nodes_of(machine.kind, machine.nodes)
     work, needed = [node for node in nodes if node.works], machine.nodes.nodes * size
@@ -205,7 +205,7 @@ def _another(machine: Measured, taken: Collection[str], size: int, beside: str |
             f"({states}); `sinfo -R` says why"
         )
     free = [node for node in work if node.name not in taken]
-    if not free and (machine.number is not None or beside is not None):
+    if not free and (machine.number is not None or first is not None):
         raise UserError(
             f"{WHERE}: {machine.kind}: all of its working nodes are already used as other machines of the study; "
             "ask for fewer `nodes`"

@@ -2,8 +2,8 @@
 
 CPU time and what a hypervisor took (/proc/stat), time in which something waited for a CPU, for memory or for a disk
 (pressure stall information), bytes to and from disks, major faults, misses of the last cache and bytes to and from
-memory (perf_event_open). All of them are the machine's: who else was on it is in them, and what a launch and its
-neighbour had of each can't be told apart.
+memory (perf_event_open). All of them are the machine's: who else was on it is in them, and the shares of a launch
+and its co-runner can't be distinguished.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 PRESSURES = {"cpu_wait_s": "cpu", "memory_wait_s": "memory", "io_wait_s": "io"}
 PAGES_KIB = {"disk_read_bytes": "pgpgin", "disk_written_bytes": "pgpgout"}
 HARDWARE, CACHE_MISSES = 0, 3  # PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_MISSES
-CAS = ("cas_count_read", "cas_count_write")  # of Intel's memory controllers: bursts of 64 B, with a scale beside
+CAS = ("cas_count_read", "cas_count_write")  # of Intel's memory controllers: bursts of 64 B; a file has the scale
 UNIT_BYTES = {"MiB": 1 << 20, "B": 1}
-CONFIG = re.compile(r"config:(\d+)-\d+")  # where a term of an event stands in its number
+CONFIG = re.compile(r"config:(\d+)-\d+")  # the position of an event's term in its number
 
 
 @dataclass(kw_only=True)
@@ -40,7 +40,7 @@ class Counted:
 
 @dataclass(frozen=True, kw_only=True)
 class Counter:
-    """An open counter of the kernel, and what one of its counts stands for."""
+    """An open counter of the kernel, and what one of its counts amounts to."""
 
     descriptor: int
     scale: float = 1.0

@@ -1,4 +1,4 @@
-"""What this machine's distribution is, and the archives of its own that apt is configured with."""
+"""What this machine's distribution is, and its own archives that apt is configured with."""
 
 from __future__ import annotations
 

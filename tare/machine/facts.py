@@ -190,9 +190,9 @@ def _display_devices() -> list[str]:
 
 
 def identity() -> dict[str, Any]:
-    """What must stay equal while a campaign runs; None where the machine does not tell."""
+    """What must stay equal while a campaign runs; None where the machine does not say."""
 
-    def told(read: Callable[[], str]) -> str | None:
+    def if_known(read: Callable[[], str]) -> str | None:
         try:
             return read()
         except (UnavailableError, OSError):
@@ -203,8 +203,8 @@ def identity() -> dict[str, Any]:
         "kernel": platform.release(),
         "machine": platform.machine(),
         "cpus": sorted(os.sched_getaffinity(0)),
-        "online_cpus": told(lambda: _read(CPU / "online")),
-        "governor": told(_governor),
+        "online_cpus": if_known(lambda: _read(CPU / "online")),
+        "governor": if_known(_governor),
     }
 
 
@@ -262,7 +262,7 @@ def _mitigations() -> dict[str, str]:
 
 
 def cgroups() -> str:
-    """v2, v1, or hybrid (v1 controllers beside a v2 tree); raises UnavailableError where none is mounted."""
+    """v2, v1, or hybrid (v1 controllers and a v2 tree); raises UnavailableError where none is mounted."""
     root = Path("/sys/fs/cgroup")
     if (root / "cgroup.controllers").exists():
         return "v2"
@@ -297,13 +297,13 @@ def read_gpus() -> tuple[dict[str, str], ...]:
 
 
 def _as_written(device: dict[str, Any]) -> dict[str, str]:
-    """NVML's device in nvidia-smi's names and units: `[N/A]`, or no capability, for what is not told."""
+    """NVML's device in nvidia-smi's names and units: `[N/A]`, or no capability, for what is not known."""
     words = {**device, "memory_mib": _scaled(device["memory_bytes"], 1 << 20)}
     words |= {"max_sm_clock_mhz": _scaled(device["max_sm_clock_hz"], 1e6)}
     power = device["power_limit_w"]
     words["power_limit_w"] = None if power is None else f"{power:.2f}"
-    told = (name for name in GPU_FACTS if name != "compute_capability" or words[name] is not None)
-    return {name: "[N/A]" if words[name] is None else str(words[name]) for name in told}
+    given = (name for name in GPU_FACTS if name != "compute_capability" or words[name] is not None)
+    return {name: "[N/A]" if words[name] is None else str(words[name]) for name in given}
 
 
 def _scaled(value: float | None, unit: float) -> int | None:

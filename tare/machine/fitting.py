@@ -79,8 +79,8 @@ def images_folder(study: ImageCostsPart, device: str) -> str:
     """Where the images of a study's stacks are: in results/images, or in a folder of a device below it.
 
     Studies share images, so a path has to mean the same for all of them. In results/images itself are the builds
-    that fit this machine. Others, such as a CPU's on a machine with a GPU, have a folder of their own.
-    `device`: as the study says it; only what is not `auto` is compared with what the driver tells. Returns
+    that fit this machine. Others, such as a CPU's on a machine with a GPU, have a separate folder.
+    `device`: as the study says it; only what is not `auto` is compared with what the driver reports. Returns
     `results/images`, `results/images/@cpu` or `results/images/@cuda`.
     """
     fits = device == AUTO or all(fitting_device(stack)[0] == device for stack in study.stacks_needed)

@@ -2,7 +2,7 @@
 
 Snapshots are taken while none of our launches lives, so that every process on a device is somebody else's, and any
 use of it too. Memory errors, throttled time and the driver's own messages are counters: their difference belongs to
-the unit. Nothing is refused here; what happened stands in the record, and the report flags it.
+the unit. Nothing is refused here; what happened is in the record, and the report flags it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _processes(ask: nvml.Asked) -> list[dict[str, Any]] | None:
 
 
 def _known(used: int | None) -> int | None:
-    """Used bytes; the driver writes all ones where it may not tell."""
+    """Used bytes; the driver writes all ones where it may not say."""
     return None if used is None or used >= 1 << 62 else int(used)
 
 
@@ -121,7 +121,7 @@ def snapshot() -> dict[str, Any]:
     """State of every device now; never raises.
 
     Returns `at_ns` (CLOCK_MONOTONIC), `driver`, `devices` (one mapping each: temperature, clocks, power,
-    utilisation, memory errors, time throttled by cause, processes; None where the device does not tell, with
+    utilisation, memory errors, time throttled by cause, processes; None where the device does not say, with
     `reasons`), `xid` (lines of the kernel's log, or None), and `reason` where no driver answers.
     """
     state: dict[str, Any] = {"at_ns": time.monotonic_ns(), "driver": None, "devices": [], "reason": None}
@@ -138,7 +138,7 @@ def snapshot() -> dict[str, Any]:
 
 
 def problems(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """What happened to the devices between two snapshots, one sentence each; before its `:` stands its kind."""
+    """What happened to the devices between two snapshots, one sentence each, which begins with its kind and `:`."""
     if before["reason"] or after["reason"]:
         return [f"the GPU's health is not known: {after['reason'] or before['reason']}"]
     found = []

@@ -1,7 +1,7 @@
 """The NVIDIA driver of this machine: its version, its device files, and its libraries, staged in one folder.
 
-A container holds no driver: libcuda.so.1 and its kin must be those of the host's kernel module. Runtimes have ways
-of their own to bring them in (`toolkit`); where one lacks them, the device files and one staged folder of libraries
+A container holds no driver: libcuda.so.1 and its kin must be those of the host's kernel module. Runtimes have their
+own ways to bring them in (`toolkit`); where one lacks them, the device files and one staged folder of libraries
 do (`plain`). Every path is a parameter, so that nothing here needs a GPU to be tested.
 """
 
@@ -67,8 +67,8 @@ class Library:
 class Driver:
     """The driver as found."""
 
-    version: str | None  # of the kernel module, `580.65.06`; None where nothing tells it
-    root: Path  # the folder that `devices` lie in; the same files belong in a container's /dev
+    version: str | None  # of the kernel module, `580.65.06`; None where nothing reports it
+    root: Path  # the folder that `devices` are in; the same files belong in a container's /dev
     devices: tuple[Path, ...]  # the device files
     libraries: tuple[Library, ...]  # those of LIBRARY that were found, each name once
 
@@ -85,7 +85,7 @@ class Driver:
 
 
 def places_here() -> Places:
-    """The places of this machine, with the folders of our own LD_LIBRARY_PATH first, as the loader has them."""
+    """The places of this machine; the folders of this process's LD_LIBRARY_PATH come first, as for the loader."""
     named = os.environ.get("LD_LIBRARY_PATH", "")
     return Places(folders=tuple(Path(part) for part in named.split(":") if part))
 
@@ -207,7 +207,7 @@ def least_driver(runtime: str) -> str | None:
 
 
 def check_runtime(driver_version: str | None, runtime: str | None, stack: str) -> None:
-    """Raise UnavailableError where the driver is too old for a stack's CUDA runtime; untold, the trial shows it."""
+    """Raise UnavailableError where the driver is too old for a stack's CUDA runtime; an unknown one is tried."""
     least = least_driver(runtime) if runtime else None
     if driver_version is None or least is None or _numbers(driver_version) >= _numbers(least):
         return

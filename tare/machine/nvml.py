@@ -27,7 +27,7 @@ REASONS = {
     0x010: "sync_boost", 0x020: "sw_thermal_slowdown", 0x040: "hw_thermal_slowdown",
     0x080: "hw_power_brake_slowdown", 0x100: "display_clock_setting", 0x200: "board_limit", 0x400: "reliability",
 }  # fmt: skip
-# Those that make a device slower than it would be; the others say that it idles or was told to.
+# Those that make a device slower than it would be; the others say that it idles, or that a setting limits it.
 SLOWING = {name for bit, name in REASONS.items() if bit & 0x6EC}
 MPS_PIPE = Path("/tmp/nvidia-mps")
 
@@ -171,7 +171,7 @@ def cuda_driver_version(nvml: Any) -> str | None:
 
 
 def index_of(uuid: str | None) -> int:
-    """NVML's number of the device that CUDA calls by this UUID (it has an order of its own); 0 if unknown."""
+    """NVML's number of the device that CUDA calls by this UUID (NVML has its own order); 0 if unknown."""
     with contextlib.suppress(UnavailableError):
         for device in devices():
             if uuid and device["uuid"] and device["uuid"].lower() == uuid.lower():
@@ -243,7 +243,7 @@ class Sampler:
                     self.rows.append({"at_ns": time.monotonic_ns(), **sample(ask)})
                     if self._ended.wait(self.interval_s):
                         return
-        except Exception as error:  # a thread has nobody to tell: the record does
+        except Exception as error:  # no caller gets what a thread raises: the record has it
             reason = error.reason if isinstance(error, UnavailableError) else f"NVML: {error}"
             self.reasons = {**self.reasons, "sampler": reason}
 

@@ -51,7 +51,7 @@ def instant(stat: Path = STAT) -> Instant | None:
 
 
 def between(before: Instant | None, after: Instant | None, launches_s: float = 0.0) -> Others | None:
-    """What others used between two instants, None if untold, less CPU time of launches not our children; pure."""
+    """What others used between two instants, None if unknown, less CPU time of launches not our children; pure."""
     if before is None or after is None or after.at_s <= before.at_s:
         return None
     own_s = after.own_s - before.own_s + launches_s

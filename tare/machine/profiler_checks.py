@@ -61,8 +61,8 @@ class Check:
 
 def lacking(name: str, reason: str, remedy: str | None = None, **details: Any) -> Check:
     """A check that found nothing usable."""
-    told = None if remedy is None else as_we_can(remedy)
-    return Check(name=name, available=False, reason=reason, remedy=told, details=details)
+    possible = None if remedy is None else as_we_can(remedy)
+    return Check(name=name, available=False, reason=reason, remedy=possible, details=details)
 
 
 def stack_pythons() -> Iterator[Path]:

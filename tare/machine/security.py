@@ -72,7 +72,7 @@ SWITCHES = (
 
 
 def enforces_selinux() -> bool:
-    """Whether SELinux is on and does not merely tell what it would forbid."""
+    """Whether SELinux is on and does not merely log what it would forbid."""
     return text_of(ENFORCE) == "1"
 
 
@@ -89,7 +89,7 @@ def namespaces_off() -> Switch | None:
 
 
 def fuse_off() -> Restriction | None:
-    """Why no file system in user space can be mounted here, as far as its device tells; None where it opens."""
+    """Why no file system in user space can be mounted here, as far as its device shows; None where it opens."""
     try:
         os.close(os.open(FUSE, os.O_RDWR))
     except PermissionError:

@@ -27,7 +27,7 @@ LOCAL = (
     *IN_MEMORY, "bcachefs", "btrfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "squashfs", "xfs",
     "zfs",
 )  # fmt: skip
-CLOCK_S = 2.0  # by which clocks may differ, and a time of day still be told
+CLOCK_S = 2.0  # by which clocks may differ, and a time of day still be right
 ALWAYS_ALONE = ("fuse.sshfs",)
 
 
@@ -50,7 +50,7 @@ class Mount:
 
 
 def mount_of(path: Path, mountinfo: str) -> Mount | None:
-    """What a path lies on. `path`: there or not. `mountinfo`: text of /proc/<process>/mountinfo."""
+    """The mount that a path is on. `path`: there or not. `mountinfo`: text of /proc/<process>/mountinfo."""
     real = path.resolve()
     over = [mount for mount in read_mounts(mountinfo) if real.is_relative_to(mount.point)]
     # a later one at the same place covers the earlier

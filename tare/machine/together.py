@@ -1,7 +1,7 @@
 """Jobs that are sent to a cluster together: what one of them has made outlives the failure of another.
 
 Snakemake takes a group for one job: where one of its jobs fails, it removes the outputs of all. So each job on a
-node links its outputs into a folder beside the results once it has made them, and the workflow that sent it puts
+node links its outputs into a folder next to the results once it has made them, and the workflow that sent it puts
 back, at its end, what has been removed. Snakemake has noted by then what they were made from.
 """
 
@@ -50,7 +50,7 @@ class Watched:
 
 
 def watch(outputs: Iterable[str | Path]) -> Watched:
-    """What lies where a job will write its outputs, which are named from the present folder."""
+    """What is where a job will write its outputs, whose paths are relative to the present folder."""
     paths = tuple(Path(path).absolute() for path in outputs)
     return Watched(paths, tuple(map(_identity, paths)))
 

@@ -1,8 +1,8 @@
-"""Who else holds a hash, and since when: tags and notes of this checkout's git, a proof beside the file.
+"""Who else holds a hash, and since when: tags and notes of this checkout's git, a proof next to the file.
 
 A tag's date is what the clock of its maker said. A signature says who made it; a copy that others fetched before
-the data says when it was there at the latest. Of a proof of OpenTimestamps just its presence is told: `ots verify`
-tells the rest.
+the data says when it was there at the latest. Of a proof of OpenTimestamps just its presence is reported:
+`ots verify` checks the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GIT_S = 30.0
 
 
 def witnesses(stamp: Path, sha256: str, root: Path | None = None) -> list[str]:
-    """What carries a stamp's hash beside the file itself, a phrase each; `root`: a checkout, None for this one."""
+    """What else carries a stamp's hash than the file itself, a phrase each. `root`: a checkout; None: this one."""
     checkout = root or project_root()
     proof = stamp.with_name(f"{stamp.name}.ots")
     found = [f"a proof of OpenTimestamps (check its time with `ots verify {proof}`)"] if proof.exists() else []
@@ -70,7 +70,7 @@ def _notes(root: Path, sha256: str) -> list[str]:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    """What git answers; nothing where there is no git, no checkout, or nothing to tell."""
+    """What git answers; empty where there is no git, no checkout, or no answer."""
     try:
         ended = run(["git", "-C", str(root), *arguments], timeout_s=GIT_S)
     except (OSError, TareError):

@@ -93,11 +93,11 @@ class Choice(Record):
 
     @property
     def is_contained(self) -> bool:
-        """Whether it has files of its own."""
+        """Whether it has its own files."""
         return self.runtime not in UNCONTAINED
 
-    def told(self) -> dict[str, Any]:
-        """As JSON holds it, but for secrets: what records say of it."""
+    def as_recorded(self) -> dict[str, Any]:
+        """As JSON, without secrets: what records hold of it."""
         found = self.to_json()
         if self.options:
             found["options"] = list(map(without_secrets, self.options))

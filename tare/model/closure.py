@@ -50,8 +50,8 @@ KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "grid": (("profile",), "tare.experiments.grid"),
     "target": (("start", "ceilings"), "tare.experiments.targets"),
 }
-NEIGHBOUR = "neighbour"  # the mode of the job that runs beside a launch
-BESIDE = "tare.experiments.beside"  # the design of whole runs that have one
+NEIGHBOUR = "neighbour"  # the mode of the job that runs while a launch runs
+WITH_CO_RUNNER = "tare.experiments.co_runner"  # the design of their whole runs
 JUDGES = "tare.analysis.extract"
 OF_PAPERS = ("tare.literature.audit", "tare.literature.claims")
 READING = ("tare.core", "tare.model", "tare.profilers", "tare.stats", "tare.analysis")
@@ -99,7 +99,7 @@ def inside(
 
 def around(kind: str, environments: Iterable[str], scenario: str = SINGLE) -> tuple[str, ...]:
     """Paths of what starts the launches of one kind of measurement: adapters, launching, scenario, the design."""
-    designs = (KINDS[kind][1], *FURTHER.get(kind, ()), *((BESIDE,) if scenario == SHARED else ()))
+    designs = (KINDS[kind][1], *FURTHER.get(kind, ()), *((WITH_CO_RUNNER,) if scenario == SHARED else ()))
     followed = _follow((*designs, SITES), AROUND, ((SCENARIOS, (scenario,)),))
     return tuple(sorted({*adapters(environments), *followed}))
 
@@ -121,7 +121,7 @@ def measurement(
 ) -> tuple[str, ...]:
     """Paths of all code that a measurement of this kind depends on, sorted; arguments as for `inside`.
 
-    `neighbour` is the workload that runs beside each launch, where one does.
+    `neighbour` is the workload that runs while each launch runs, where one does.
     """
     used = {"settings": tuple(settings)}
     pairs = [(mode, framework) for mode in KINDS[kind][0] for framework in frameworks]
@@ -180,7 +180,7 @@ def _follow(
     chosen: tuple[tuple[str, tuple[str, ...]], ...] = (),
     known: tuple[tuple[str, str], ...] = (),
 ) -> tuple[str, ...]:
-    """Paths of the modules that `roots` import, and these import, as far as they lie in the packages `within`."""
+    """Paths of the modules that `roots` import, and these import, as far as they are in the packages `within`."""
     return _followed(_root(), roots, within, chosen, known)
 
 
@@ -293,7 +293,7 @@ def _imports(package: str, path: Path, known: tuple[tuple[str, str], ...]) -> li
 
 
 def _taken(node: ast.If, known: Mapping[str, str]) -> list[ast.stmt] | None:
-    """The branch that a comparison of a known variable takes; None where it can't be told."""
+    """The branch that a comparison of a known variable takes; None where it can't be determined."""
     test = node.test
     if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.Name) or len(test.ops) != 1:
         return None
@@ -304,7 +304,7 @@ def _taken(node: ast.If, known: Mapping[str, str]) -> list[ast.stmt] | None:
 
 
 def _computed(call: ast.AST) -> str | None:
-    """What `import_module` or `__import__` names: a module, or `package.*`; None where that can't be told."""
+    """What `import_module` or `__import__` names: a module, or `package.*`; None where that can't be determined."""
     if not isinstance(call, ast.Call):
         return None
     function = call.func

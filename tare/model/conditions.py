@@ -30,7 +30,7 @@ class StudyConditions(Record):
 
 
 class Group(Record):
-    """What every launch of a group is told of it."""
+    """What every launch of a group is given of it."""
 
     workers: int  # how many train; a parameter server is one instance more
     exchange: ExchangeKind  # how they exchange gradients

@@ -134,7 +134,7 @@ class Images(Record):
 class DataSet(Record):
     """One entry of the registry."""
 
-    name: str  # the key under which it stands there
+    name: str  # its key there
     title: Text
     licence: Text
     citation: Text

@@ -67,7 +67,7 @@ class OciImage:
     # of the image's configuration, `sha256:…`: the image ID in Docker's classic store and in Podman's
     image_id: str
     tag: str  # the name under which a daemon loads it, `tare/<stack>:<first digits of the digest>`
-    tree: Path  # where the stack's tree lies inside the image
+    tree: Path  # where the stack's tree is inside the image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Prepared:
     """A runtime's own form of an image, ready to launch."""
 
     reference: str  # what `command` names: an image ID, a path to a .sif, a folder
-    bytes: int | None  # disk space of this form (allocated blocks), or None where it can't be told
+    bytes: int | None  # disk space of this form (allocated blocks), or None where it can't be determined
     seconds: dict[str, float] = field(default_factory=dict)  # what each stage took, by name
     # anything else worth recording (compression, mount mode, …)
     details: dict[str, Any] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Launch:
     # what a member of a group has instead: the path of a network namespace to enter, `launch:<name>` for that of
     # another launch, or `host` for the host's own; None for a launch that is alone
     network: str | None = None
-    # its own IPv4 address there, where it has to be told (`Environment.bridges_networks`)
+    # its own IPv4 address there, where it has to be given (`Environment.bridges_networks`)
     address: str | None = None
     # that the program should see there, sorted; None where that is whatever the host has
     interfaces: tuple[str, ...] | None = ("lo",)
@@ -152,7 +152,7 @@ class Environment(ABC):
     `transport` is how a launch gets its files, and its record back (tare.launch.transport); `unseen` names the
     conditions that can't be set or seen in it, as deviations name them. `joins_networks`: `command` can enter a
     network namespace by its path; `shares_networks`: that of another launch of this environment, by its name;
-    `bridges_networks`: a launch is a machine of its own, on a tap device in the namespace that `command` enters.
+    `bridges_networks`: a launch is a separate machine, on a tap device in the namespace that `command` enters.
     `in_user_namespace`: an ordinary user's launches are made in a user namespace, which a kernel may forbid.
     `own_limits`: limits that its runtime sets for each launch whatever we ask, as tare.machine.caller names them.
     `sets_quotas`: `command` asks its runtime for a quota of CPU time; it enters the group that has one elsewhere.
@@ -160,7 +160,7 @@ class Environment(ABC):
     `trial_s`: seconds after which a trial launch is given up.
     `packages`: programs, and Debian's package of each, that are installed where a study names the environment and
     they are missing; what every study may need is installed before.
-    `keeps_images`: a form lies in a store of the runtime's own, which another machine may not have.
+    `keeps_images`: a form is in the runtime's own store, which another machine may not have.
     `has_daemon`: a daemon starts its launches, which may have ended since the last one (tare.launch.warmth).
     """
 
@@ -258,11 +258,11 @@ class Environment(ABC):
         return None
 
     def environment_variables(self) -> dict[str, str]:
-        """Environment of the runtime's own client, beside the launcher's allow-list; pure."""
+        """Environment variables of the runtime's client, in addition to the launcher's allow-list; pure."""
         return {}
 
     def places(self, prepared: Prepared) -> tuple[Path, ...]:
-        """The folders and files of this machine in which a prepared form lies, to be counted on the disk. Raises
+        """The folders and files of this machine in which a prepared form is, to be counted on the disk. Raises
         UnavailableError: the runtime keeps it where nobody can look.
         """
         return (Path(prepared.reference),)

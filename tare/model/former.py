@@ -1,7 +1,7 @@
 """What earlier versions had and this one has not, and what to take instead: each is refused in one line.
 
-A name that is here may be taken again, by an environment of one's own for example: whoever refuses an unknown name
-asks here what it was.
+A name that is here may be taken again, for example by a user's environment: code that refuses an unknown name
+looks it up here.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ UNITS: dict[str, tuple[str, str]] = {
 class Quantity:
     """A printed number with its unit."""
 
-    printed: str  # the digits as they stand in the source
-    printed_unit: str  # the unit as it stands there
+    printed: str  # the digits as in the source
+    printed_unit: str  # the unit as in the source
 
     @property
     def exact(self) -> Decimal:

@@ -1,7 +1,7 @@
 """Finds what there is: one module per environment in envs/, one per workload in workloads/.
 
 A workload's module is described by its constant DESCRIPTION and imports its framework only inside its
-functions, so that reading the description needs no framework. What is wrong with a file of someone's own is told in
+functions, so that reading the description needs no framework. What is wrong with a user's own file is reported in
 one line, before anything is launched.
 """
 
@@ -33,13 +33,13 @@ TEXTS, COUNTS = ("title", "dataset", "optimizer", "loss"), ("parameters", "sampl
 VERBS = ("load", "step", "end_epoch")  # that every class of training jobs has
 WORKLOAD_PAGE = "docs/add-a-workload.md"
 ENVIRONMENT_PAGE = "docs/add-an-environment.md"
-TOLD = ("title", "description")  # of an environment, in records and on pages
+DESCRIBED = ("title", "description")  # of an environment, in records and on pages
 ALMOST = 0.8  # names that are as much alike are taken for a slip of the pen
 NO_OPTIONS: Mapping[str, int | float] = {}
 
 
 class Option(Record):
-    """What a study may choose of a workload's job beside the batch: a number, whole where its default is."""
+    """What a study may choose of a workload's job other than the batch: a number, whole where its default is."""
 
     default: int | float  # its value where the study says nothing
     # `least`, `most`: its bounds
@@ -125,7 +125,7 @@ def wrong_adapter(adapter: type[Environment]) -> str | None:
     for name in sorted(own - known):
         if near := difflib.get_close_matches(name, known - own, n=1, cutoff=ALMOST):
             return f"class {adapter.__name__}: {name!r} is nothing that is asked for; is {near[0]!r} meant?"
-    for name in TOLD:
+    for name in DESCRIBED:
         if not isinstance(getattr(adapter, name, None), str):
             return f"class {adapter.__name__} has no {name}, a text"
     factors: object = adapter.factors

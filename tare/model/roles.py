@@ -65,7 +65,7 @@ class LaunchRole(Record):
 
     @property
     def place(self) -> LaunchRole:
-        """The launch that stands for its place: of the environment, or of its control."""
+        """The launch that represents its place: of the environment, or of its control."""
         return self.replace(is_reference=False, is_alone=False, page_cache=None)
 
 

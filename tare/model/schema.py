@@ -1,6 +1,6 @@
 """One way in for everything that crosses a file or a pipe: studies, records, published numbers.
 
-A type says what a record holds. What is read is checked whole against its type; what is wrong is told in one line
+A type says what a record holds. What is read is checked whole against its type; an error is reported in one line
 that names the file, the place in it, and the nearest valid word. What is written is whole or not there at all.
 """
 
@@ -87,7 +87,7 @@ class Record(BaseModel):
 
 
 class FileRecord(Record):
-    """A record that is a file of its own, with the version of its type under `schema`."""
+    """A record that is a separate file, with the version of its type under `schema`."""
 
     VERSION: ClassVar[int]
     REMAKE: ClassVar[str] = "delete it and run again"
@@ -108,7 +108,7 @@ def parse(kind: type[AnyRecord], value: Any, where: str, error: type[TareError] 
     TareError: `error`, in one line.
     """
     try:
-        return kind.model_validate_json(json.dumps(value, default=str))  # a date in YAML is told by its place
+        return kind.model_validate_json(json.dumps(value, default=str))  # of YAML's dates, texts
     except ValidationError as problem:
         raise error(f"{where}: {explain(problem, kind, value)}") from None
     except (TypeError, ValueError, RecursionError) as problem:  # no JSON at all
@@ -139,7 +139,7 @@ def parse_file(kind: type[AnyFile], value: Any, where: str, error: type[TareErro
 
 
 class _UniqueKeys(_Loader):
-    """Refuses a key that stands twice in one mapping: of the two, YAML would drop the first without a word.
+    """Refuses a key that appears twice in one mapping: of the two, YAML would silently drop the first.
 
     Nor does it take aliases that hold one another over and over, a value that is none of the type that it says, or
     values so deep in others that libyaml's stack would end, and the process with it.
@@ -150,7 +150,7 @@ class _UniqueKeys(_Loader):
     def descend_resolver(self, current_node: Any, current_index: Any) -> None:
         self._depth += 1
         if self._depth > DEEPEST:
-            raise yaml.MarkedYAMLError(problem=f"values stand in one another more than {DEEPEST} deep")
+            raise yaml.MarkedYAMLError(problem=f"values are nested more than {DEEPEST} deep")
         super().descend_resolver(current_node, current_index)
 
     def ascend_resolver(self) -> None:
@@ -159,7 +159,7 @@ class _UniqueKeys(_Loader):
 
     def construct_document(self, node: yaml.Node) -> Any:
         if _values(node, {}) > MOST_VALUES:
-            raise yaml.MarkedYAMLError(problem=f"its aliases stand for more than {MOST_VALUES} values")
+            raise yaml.MarkedYAMLError(problem=f"its aliases expand to more than {MOST_VALUES} values")
         return super().construct_document(node)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
@@ -174,14 +174,14 @@ class _UniqueKeys(_Loader):
         seen = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in seen:
-                problem = f"the key {key.value!r} stands there twice"
+                problem = f"the key {key.value!r} appears twice"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 def _values(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many values a node stands for, each as often as aliases repeat it."""
+    """How many values a node expands to, each as often as aliases repeat it."""
     if id(node) not in known:
         known[id(node)] = MOST_VALUES + 1  # while it is counted: one that holds itself has no end
         inside = node.value if isinstance(node, yaml.CollectionNode) else ()
@@ -191,7 +191,7 @@ def _values(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """What a YAML text holds; `where` begins the message. Raises UserError: not YAML, or a key stands twice in one
+    """What a YAML text holds; `where` begins the message. Raises UserError: not YAML, or a key appears twice in one
     mapping.
     """
     try:
@@ -205,7 +205,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 def read_yaml(path: Path, what: str) -> Any:
     """What a YAML file holds; `what` it is for the message: `the study`. Raises UserError: unreadable, not YAML, or
-    a key stands twice in one mapping.
+    a key appears twice in one mapping.
     """
     return parse_yaml(read_words(path, what), str(path))
 
@@ -227,7 +227,7 @@ def read_words(path: Path, what: str) -> str:
 def explain(problem: ValidationError, kind: type[BaseModel], value: Any = None) -> str:
     """The first thing that is wrong, as `place: what, nearest valid word`; an unknown key before a missing one.
     `problem`: what the check found. `kind`: the type that was asked for. `value`: what was checked: an entry of a
-    list is told with its name beside its number.
+    list is reported by its number and its name.
     """
     if problem.error_count() > MOST_FAULTS:
         return f"{problem.error_count()} values are wrong: it is of another kind, or damaged"
@@ -320,7 +320,7 @@ _NAMES = {
 
 
 def _keys(kind: type[BaseModel], place: Iterable[Any]) -> list[str]:
-    """Names that are valid where a key stands: of the type that is found by walking along `place`."""
+    """Names that are valid in place of a key: of the type that is found by walking along `place`."""
     at: Any = kind
     for part in place:
         models = list(_models(at))

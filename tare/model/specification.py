@@ -65,7 +65,7 @@ class Specification(Job):
     repetitions: int = 0  # of what is timed several times
     ends_at_once: bool = False  # it skips the orderly end of its process, which nobody reads
     measured: MeasuredSteps | None = None  # steps after the epoch; None for none
-    jobs: tuple[Job, ...] = ()  # of a launch that serves several campaigns, in place of its own
+    jobs: tuple[Job, ...] = ()  # where a launch serves several campaigns, instead of its job
     batches: tuple[int, ...] = ()  # sizes that follow each other after one start
     # `exchange`, `servers`, `samples_each`: of a group that trains together; whether each trains on all samples
     exchange: ExchangeKind | None = None
@@ -86,7 +86,7 @@ class Specification(Job):
     # `working_sets_kib`, `gemm_sizes`: of the ceilings
     working_sets_kib: tuple[int, ...] = ()
     gemm_sizes: tuple[int, ...] = ()
-    operators: bool = False  # whether operators are timed alone, beside them
+    operators: bool = False  # whether operators are also timed, alone
     devices: str | None = None  # the folder of device files, where it is not /dev
     # `sample_interval_s`, `steady_s`, `counter_steps`, `counter_workloads`: of a profiled launch
     sample_interval_s: float = 0.0

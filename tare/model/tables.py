@@ -72,15 +72,15 @@ def _truths(*names: str, may_lack: bool = True) -> dict[str, pa.Column]:
 POSITIVE, SHARE = pa.Check.gt(0), pa.Check.in_range(0, 1)
 
 IDENTITY = {
-    # A launch of a unit by its name; what the name says stands in the two columns behind it.
+    # A launch of a unit by its name; the two columns after it hold what the name says.
     **_texts("study", MACHINE, "campaign", "scenario", "workload", "launch", "environment"),
     **_texts("launch_role", among=ROLES),
-    **_truths("co_runner", may_lack=False),  # whether another job trained beside it
+    **_truths("co_runner", may_lack=False),  # whether another job trained while it ran
     **_texts("stack"),
     # One for each factor that the table's rows have a level of; empty where a row has none.
     LEVELS: pa.Column(TEXT, nullable=True, required=False, regex=True),
     **_wholes("batch"),
-    # What of the job is not as it was published, beside what was; empty where it is, or nothing was published.
+    # What of the job is not as published, with the published value; empty where all is, or nothing was published.
     **_texts("scaled", may_lack=True),
 }
 
@@ -426,7 +426,7 @@ SIDE_BY_SIDE = _schema_of(
     pa.Check(_of_a_machine_names_it, error="a row of a machine without its name, or another with one"),
 )
 
-# What two studies of one shape tell of a claim, from the most to the least.
+# What two studies of one shape say of a claim, from the strongest to the weakest.
 SAME, COMPATIBLE, UNDECIDED, NOT_COMPARED = "same", "compatible", "undecided", "not compared"
 AGREEMENTS = (SAME, COMPATIBLE, "different", UNDECIDED, NOT_COMPARED)
 SIDES = ("first", "second")
@@ -532,7 +532,7 @@ def read(name: str, path: Path) -> pd.DataFrame:
     """Read a table back. Raises UserError: it is missing. IntegrityError: it does not fit its schema."""
     if not path.exists():
         raise UserError(f"no table {path}: make it with `snakemake {path}`")
-    texts = {column: str for column, told in _schema(name).columns.items() if str(told.dtype).startswith("str")}
+    texts = {column: str for column, kind in _schema(name).columns.items() if str(kind.dtype).startswith("str")}
     try:
         if path.suffix == ".parquet":
             table = pd.read_parquet(path)

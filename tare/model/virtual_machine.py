@@ -14,11 +14,11 @@ class VirtualMachine(Record):
     emulated: bool  # every instruction was: what is timed says nothing of what a virtual machine costs
     reason: str | None = None  # why it is not KVM
     machine: str = "q35"  # QEMU's name of what it made
-    cpu_model: str  # as QEMU was asked for it; `host` is the machine's own, and what it was stands with the facts
+    cpu_model: str  # as QEMU was asked for it; `host` is the machine's own, which the facts describe
     vcpus: int  # number of its processors
     cpus: tuple[int, ...]  # logical CPUs of the machine on which all of its threads ran
     memory_bytes: int  # of the guest
-    # the machine's setting of transparent huge pages; the guest's own stands with its facts
+    # the machine's setting of transparent huge pages; the guest's own is with its facts
     huge_pages: str | None = None
     kernel: str  # package and version
     # from the launcher's call to the first instant of the guest's clock: QEMU and firmware

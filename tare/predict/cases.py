@@ -25,7 +25,7 @@ from tare.worker.families import CONVOLUTION, PRODUCT
 
 STREAM = "triad"  # the kernel whose bandwidth is the roof: it reads two arrays and writes one, as operators do
 PRECISION = "float32"
-COMPUTES = (CONVOLUTION, PRODUCT)  # families whose work is told by FLOPs, not by bytes
+COMPUTES = (CONVOLUTION, PRODUCT)  # families whose work is measured by FLOPs, not by bytes
 
 
 class Rate(Record):

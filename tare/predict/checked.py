@@ -132,7 +132,7 @@ def compare(
 
 
 def _loss_apart(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
-    """By how much losses differ from those beside them, at most; None where one is not known."""
+    """Largest relative difference of the losses of a pair; None where one is not known."""
     apart = [abs(own / other - 1) for own, other in pairs if own is not None and other]
     return max(apart) if apart and len(apart) == len(pairs) else None
 

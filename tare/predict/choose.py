@@ -2,7 +2,7 @@
 
 A candidate is an environment, a stack, settings of the framework, threads and a batch. What was never timed on the
 target is not predicted: it is excluded, with what to measure. Two candidates are tied where their predicted
-difference lies within what models are off by between such steps of a workload that they never saw, and within what
+difference is within the errors of models between such steps of a workload that they never saw, and within what
 starts differ by; a group of ties shares a rank.
 """
 
@@ -260,7 +260,7 @@ class _Chooser:
         if request.loss_within is not None and candidate.batch != request.batches[0]:
             yield (
                 f"whether its loss is within {request.loss_within:.2%} of that of batch {request.batches[0]} is "
-                "not known: only training tells"
+                "not known: only training shows it"
             )
         yield from self._memory(candidate)
 
@@ -316,7 +316,7 @@ class _Chooser:
     def ranked(self, cases: Sequence[tuple[Candidate, Case]], excluded: list[Excluded]) -> tuple[Ranked, ...]:
         """Those that keep to the limit of time, the fastest first; the others join `excluded`."""
         assert self.predictor is not None  # without it there is no case
-        request, told, model = self.request, [], self.predictor.model
+        request, rows, model = self.request, [], self.predictor.model
         predictions = self.predictor.predict([case for _, case in cases])
         for (candidate, case), prediction in zip(cases, predictions, strict=True):
             once = times.once_of(self.target.costs_in(candidate.env, imports_of(request.workload)), ALPHA)
@@ -326,11 +326,11 @@ class _Chooser:
                 reason = f"it takes about {found.seconds:.4g} s, and may take {request.limit_s:.4g}"
                 excluded.append(Excluded(candidate=candidate, reason=reason))
             else:
-                told.append((candidate, case, once, steps, prediction.seconds, found))
-        told.sort(key=lambda row: row[5].seconds)
+                rows.append((candidate, case, once, steps, prediction.seconds, found))
+        rows.sort(key=lambda row: row[5].seconds)
         ranks: list[int] = []
-        for number, row in enumerate(told):
-            first = told[ranks[-1] - 1] if ranks else row
+        for number, row in enumerate(rows):
+            first = rows[ranks[-1] - 1] if ranks else row
             ranks.append(ranks[-1] if number and self._tied(first, row) else number + 1)
         return tuple(
             Ranked(
@@ -340,13 +340,13 @@ class _Chooser:
                 steps=steps,
                 step_s=step_s,
                 elapsed=found,
-                why=_why(found, told[number - 1][5] if number else None),
+                why=_why(found, rows[number - 1][5] if number else None),
             )
-            for number, (rank, (candidate, _, _, steps, step_s, found)) in enumerate(zip(ranks, told, strict=True))
+            for number, (rank, (candidate, _, _, steps, step_s, found)) in enumerate(zip(ranks, rows, strict=True))
         )
 
     def _tied(self, one: _Row, other: _Row) -> bool:
-        """Whether what two are apart lies within what is not known of it; where that can't be told, they are."""
+        """Whether the difference of two is within its uncertainty; where that is not known, they are tied."""
         assert self.predictor is not None
         margin = self.predictor.ratio_margin(one[1], other[1])
         halves = (one[2].mean_half_s, other[2].mean_half_s)

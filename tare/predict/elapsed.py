@@ -25,7 +25,7 @@ START, IMPORTS, ALL_STEPS = "start", "imports", "steps"
 
 @dataclass(frozen=True, kw_only=True)
 class Once:
-    """What a launch takes beside its steps: means, and half the width of the interval of one that is to come."""
+    """What a launch takes in addition to its steps: means, and half the width of the interval of a future one."""
 
     start_s: float  # its end included
     imports_s: float
@@ -61,9 +61,9 @@ def elapsed(prediction: Prediction, once: Once, steps: int, parts: Mapping[str, 
     """Of so many steps; `parts`: those of one step, in whatever proportion the model gives them."""
     low = high = None
     if prediction.low is not None and prediction.high is not None and once.half_s is not None:
-        beside = once.start_s + once.imports_s
-        low = max(0.0, beside - once.half_s) + steps * prediction.low
-        high = beside + once.half_s + steps * prediction.high
+        once_s = once.start_s + once.imports_s
+        low = max(0.0, once_s - once.half_s) + steps * prediction.low
+        high = once_s + once.half_s + steps * prediction.high
     scale = steps * prediction.seconds / sum(parts.values())
     terms = {START: once.start_s, IMPORTS: once.imports_s, **{name: part * scale for name, part in parts.items()}}
     return Elapsed(seconds=sum(terms.values()), low=low, high=high, terms=terms)

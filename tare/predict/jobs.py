@@ -264,12 +264,12 @@ def script(plan: Plan, kind: str) -> str:
 
 def _about(plan: Plan) -> Iterator[str]:
     """What is known of the candidate, as comments."""
-    told = f"# {plan.candidate.name}: predicted {plan.predicted} on {plan.processor}"
+    first = f"# {plan.candidate.name}: predicted {plan.predicted} on {plan.processor}"
     if plan.searched is not None:
-        yield f"{told}."
+        yield f"{first}."
         yield f"# {plan.searched.says}."
     else:
-        yield f"{told},"
+        yield f"{first},"
         yield "# without loading the data and building the model."
 
 
@@ -321,10 +321,10 @@ def _variables(factor: str, level: str, stack: str) -> dict[str, str]:
 def _gain(plan: Plan, factor: str) -> str:
     """Its time next to that of the fastest candidate that differs in this setting alone, predicted or measured."""
     choice, own = plan.choice, plan.candidate
-    told, how = "predicted", "{:.3g} s predicted, {:.3g} s with {}"
+    kind, how = "predicted", "{:.3g} s predicted, {:.3g} s with {}"
     known = {row.candidate: row.elapsed.seconds for row in choice.ranked} | {own: plan.row.elapsed.seconds}
     if plan.searched is not None:
-        told, how = "measured", "{:.3f} of the default's time measured, {:.3f} with {}"
+        kind, how = "measured", "{:.3f} of the default's time measured, {:.3f} with {}"
         default, best = plan.searched.fresh[0], plan.searched.fresh[-1]
         ratios = {one.name: one.ratio for one in plan.searched.tried if one.ratio is not None}
         ratios |= {default.name: 1.0, best.name: best.ratio}
@@ -334,7 +334,7 @@ def _gain(plan: Plan, factor: str) -> str:
         mine, levels = _levels(own), _levels(other)
         if {name for name in {*mine, *levels} if mine.get(name) != levels.get(name)} == {factor}:
             others.append((value, levels.get(factor, "the default")))
-    return how.format(known[own], *min(others)) if others else f"no other level was {told}"
+    return how.format(known[own], *min(others)) if others else f"no other level was {kind}"
 
 
 def _levels(candidate: Candidate) -> dict[str, str]:

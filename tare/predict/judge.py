@@ -92,15 +92,15 @@ def leave_out(
 
 def score(model: str, left_out: str, tried: Sequence[Tried]) -> Score:
     """What rows that were left out say of a model."""
-    told = [(one.row, one.prediction) for one in tried if one.prediction is not None]
-    errors = [abs(prediction.seconds / row.seconds - 1) for row, prediction in told]
-    held = [p.low <= row.seconds <= p.high for row, p in told if p.low is not None and p.high is not None]
-    found = regrets(told)
+    predicted = [(one.row, one.prediction) for one in tried if one.prediction is not None]
+    errors = [abs(prediction.seconds / row.seconds - 1) for row, prediction in predicted]
+    held = [p.low <= row.seconds <= p.high for row, p in predicted if p.low is not None and p.high is not None]
+    found = regrets(predicted)
     return Score(
         model=model,
         left_out=left_out,
         rows=len(tried),
-        refused=len(tried) - len(told),
+        refused=len(tried) - len(predicted),
         median_error=float(np.median(errors)) if errors else None,
         p90_error=float(np.quantile(errors, 0.9)) if errors else None,
         covered=sum(held),
@@ -109,9 +109,9 @@ def score(model: str, left_out: str, tried: Sequence[Tried]) -> Score:
         mean_regret=_mean(found),
         worst_regret=max(found, default=None),
         near=sum(one <= NEAR for one in found),
-        default_regret=_mean(default_regrets(told)),
-        past_regret=_mean(past_regrets(told)),
-        random_regret=_mean(random_regrets(told)),
+        default_regret=_mean(default_regrets(predicted)),
+        past_regret=_mean(past_regrets(predicted)),
+        random_regret=_mean(random_regrets(predicted)),
     )
 
 
@@ -119,24 +119,24 @@ def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def regrets(told: Sequence[Place]) -> list[float]:
+def regrets(predicted: Sequence[Place]) -> list[float]:
     """Of each job: seconds in the place that is predicted fastest by those in the fastest, less 1."""
-    return [_longer(min(places, key=lambda place: place[1].seconds), places) for places in _jobs(told)]
+    return [_longer(min(places, key=lambda place: place[1].seconds), places) for places in _jobs(predicted)]
 
 
-def default_regrets(told: Sequence[Place]) -> list[float]:
+def default_regrets(predicted: Sequence[Place]) -> list[float]:
     """The same of the host with most threads, which nobody has to choose; of jobs that were predicted there."""
     found = []
-    for places in _jobs(told):
+    for places in _jobs(predicted):
         own = [place for place in places if place[0].environment == HOST and not place[0].settings]
         if own:
             found.append(_longer(max(own, key=lambda place: place[0].target.threads), places))
     return found
 
 
-def past_regrets(told: Sequence[Place]) -> list[float]:
+def past_regrets(predicted: Sequence[Place]) -> list[float]:
     """The same of the place with the least regret in jobs of other workloads: what has been best so far."""
-    jobs, found = _jobs(told), []
+    jobs, found = _jobs(predicted), []
     for places in jobs:
         past: dict[Hashable, list[float]] = {}
         for others in jobs:
@@ -154,15 +154,15 @@ def _where(place: Place) -> Hashable:
     return place[0].environment, place[0].target.threads, place[0].settings
 
 
-def random_regrets(told: Sequence[Place]) -> list[float]:
+def random_regrets(predicted: Sequence[Place]) -> list[float]:
     """The same of a place that is drawn, as its mean."""
-    return [float(np.mean([_longer(place, places) for place in places])) for places in _jobs(told)]
+    return [float(np.mean([_longer(place, places) for place in places])) for places in _jobs(predicted)]
 
 
-def _jobs(told: Sequence[Place]) -> list[list[Place]]:
+def _jobs(predicted: Sequence[Place]) -> list[list[Place]]:
     """Places of each job, by what its step does: a workload has several sizes of images. Two places at least."""
     jobs: dict[str, list[Place]] = {}
-    for place in told:
+    for place in predicted:
         row = place[0]
         jobs.setdefault(canonical_json([row.workload, row.batch, row.work.to_json()]), []).append(place)
     return [places for places in jobs.values() if len(places) > 1]

@@ -2,7 +2,7 @@
 
 - `linear`: least squares on sizes of the job and rates of the target, as the linear model that modak2020 fits to
   benchmarks. Its predictors are chosen here: config/published/modak2020.yaml holds nothing of that model.
-- `roofline`: each family's roof by a factor of its own, an overhead for each call and one for each step, none of
+- `roofline`: each family's roof by its own factor, an overhead for each call and one for each step, none of
   them negative, and what the environment was measured to add. Fitted to relative errors.
 - `corrected`: the roofline's, times a factor that a Gaussian process learns from its relative errors; far from what
   was observed the factor goes back to one.
@@ -88,13 +88,13 @@ class Linear:
 
     def predict(self, cases: Sequence[Case]) -> np.ndarray:
         """See `Model`."""
-        told = self.weights[0] + self.scaling(self.columns(cases)) @ self.weights[1:]
-        found: np.ndarray = np.maximum(told, self.least)
+        linear = self.weights[0] + self.scaling(self.columns(cases)) @ self.weights[1:]
+        found: np.ndarray = np.maximum(linear, self.least)
         return found
 
 
 def fit_linear(rows: Sequence[Observation]) -> Linear:
-    """Ordinary least squares; of properties that can't be told apart, each takes its part."""
+    """Ordinary least squares; properties that can't be distinguished share their effect."""
     columns, seconds = Linear.columns(rows), _seconds(rows)
     scaling = Scaling.of(columns)
     design = np.column_stack([np.ones(len(rows)), scaling(columns)])

@@ -1,4 +1,4 @@
-"""A model with intervals, which refuses what lies beyond what it was trained on and says what to measure."""
+"""A model with intervals, which refuses what is beyond what it was trained on and says what to measure."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def _sizes(case: Case) -> dict[str, float]:
 
 def _differ(one: Case, other: Case) -> frozenset[str]:
     """In what two steps of a job are different."""
-    told = [(row.environment, row.stack, row.batch, row.target.threads, row.settings) for row in (one, other)]
+    levels = [(row.environment, row.stack, row.batch, row.target.threads, row.settings) for row in (one, other)]
     names = ("environment", "stack", "batch", "threads", "settings")
-    return frozenset(name for name, a, b in zip(names, *told, strict=True) if a != b)
+    return frozenset(name for name, a, b in zip(names, *levels, strict=True) if a != b)
 
 
 def _kinds(case: Case) -> dict[str, str]:
@@ -80,7 +80,7 @@ class Range:
         )
 
     def refusals(self, case: Case) -> list[str]:
-        """What of a case lies beyond, each with what to measure; nothing where it can be predicted."""
+        """What of a case is beyond the range, each with what to measure; nothing where it can be predicted."""
         where = f"on {case.target.machine} with {case.stack}"
         found = [
             f"its {name} is {value}, trained on was {', '.join(sorted(self.kinds[name]))}:"
@@ -92,7 +92,7 @@ class Range:
             low, high = self.sizes[name]
             if not low / self.beyond <= value <= high * self.beyond:
                 found.append(
-                    f"its {name}, {value:.4g}, lies more than {self.beyond:g} times beyond {low:.4g} to {high:.4g}:"
+                    f"its {name}, {value:.4g}, is more than {self.beyond:g} times beyond {low:.4g} to {high:.4g}:"
                     f" measure training steps with about {value:.2g} {where}"
                 )
         for family, share in _shares(case).items():
@@ -121,7 +121,7 @@ class Predictor:
         return max(0, fewest_groups(self.alpha) - len(self.left_out))
 
     def predict(self, cases: Sequence[Case]) -> list[Prediction]:
-        """Seconds and intervals. Raises UnavailableError: what of a case lies beyond the range; what to measure."""
+        """Seconds and intervals. Raises UnavailableError: what of a case is beyond the range; what to measure."""
         for case in cases:
             refusals = self.range.refusals(case)
             if refusals:
@@ -131,7 +131,7 @@ class Predictor:
         logs = np.log([case.factor for case in cases])
         means = np.log(self.model.predict(cases)) + logs
         others = [np.log(model.predict(cases)) + logs for model, _ in self.left_out]
-        return [self._told(float(mean), [other[at] for other in others]) for at, mean in enumerate(means)]
+        return [self._with_interval(float(mean), [other[at] for other in others]) for at, mean in enumerate(means)]
 
     @property
     def median_error(self) -> float:
@@ -157,12 +157,12 @@ class Predictor:
         margin = grouped_quantile(groups, self.alpha) if groups else math.inf
         return margin if math.isfinite(margin) else None
 
-    def _told(self, mean: float, others: Sequence[float]) -> Prediction:
+    def _with_interval(self, mean: float, others: Sequence[float]) -> Prediction:
         groups = [
             LeftOut(predicted=other, residuals=errors)
             for other, (_, errors) in zip(others, self.left_out, strict=True)
         ]
-        found = jackknife_plus(mean, groups, self.alpha).told
+        found = jackknife_plus(mean, groups, self.alpha).mean_low_high
         low, high = (None, None) if found is None else (math.exp(found[1]), math.exp(found[2]))
         return Prediction(seconds=math.exp(mean), low=low, high=high)
 
@@ -177,8 +177,8 @@ def train(fit: Fit, rows: Sequence[Observation], *, alpha: float = 0.1, beyond: 
     rows = [row if row.factor == 1 else row.replace(seconds=row.seconds / row.factor) for row in rows]
     workloads = sorted({row.workload for row in rows})
     if len(workloads) < 2:
-        told = ", ".join(workloads) or "none"
-        raise UnavailableError(f"a model needs two workloads to be trained on, there is {told}", "measure another")
+        known = ", ".join(workloads) or "none"
+        raise UnavailableError(f"a model needs two workloads to be trained on, there is {known}", "measure another")
     left_out, left_out_rows = [], []
     for workload in workloads:
         own = [row for row in rows if row.workload == workload]

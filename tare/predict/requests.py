@@ -1,7 +1,7 @@
-"""What a user asks to be chosen: a request of our own in YAML, or one in the JSON form of MODAK.
+"""What a user asks to be chosen: a request in Tare's own YAML form, or one in the JSON form of MODAK.
 
 A key that is not known, or that contradicts another, is reported and passed over; what is left of the request
-stands. What can't be read at all, or names what there is not, is refused in one line.
+is used. What can't be read at all, or names what there is not, is refused in one line.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def _settings(found: Mapping[str, Sequence[Any]], reading: Reading) -> dict[str,
 # --- MODAK's form: keys as its published examples have them
 
 _FRAMEWORKS = {"tensorflow": "tensorflow", "pytorch": "torch", "mxnet": "mxnet", "cntk": "cntk"}
-_ANY: Mapping[str, Any] = {}  # whatever stands there is its own
+_ANY: Mapping[str, Any] = {}  # any keys are allowed
 
 
 def _keys(names: str) -> Mapping[str, Any]:
@@ -331,9 +331,9 @@ def _of_application(found: Mapping[str, Any], reading: Reading) -> dict[str, Any
     arguments = found.get("arguments")
     text = shlex.join(map(str, arguments)) if isinstance(arguments, list) else str(arguments or "")
     for name, pattern in _ARGUMENTS.items():
-        if told := re.search(rf"(?:^|\s)-{{0,2}}{pattern}[=\s]+(\d{{1,18}})(?!\d)", text):
-            given[name] = [int(told[1])] if name == "batches" else int(told[1])
-            reading.notes.append(f"{told[0].strip().lstrip('-')} was read from application.arguments")
+        if argument := re.search(rf"(?:^|\s)-{{0,2}}{pattern}[=\s]+(\d{{1,18}})(?!\d)", text):
+            given[name] = [int(argument[1])] if name == "batches" else int(argument[1])
+            reading.notes.append(f"{argument[0].strip().lstrip('-')} was read from application.arguments")
     if {"steps", "epochs"} <= set(given):
         reading.notes.append("application.arguments has steps and epochs: the epochs were passed over")
         del given["epochs"]
@@ -381,7 +381,7 @@ def _of_builds(wanted: Mapping[str, Any], reading: Reading) -> None:
     builds = _section(wanted, "opt_build", reading, "optimisation.")
     if wanted.get("enable_opt_build") and builds:
         reading.notes.append(
-            f"optimisation.opt_build.cpu_type: {builds.get('cpu_type')!r} was passed over: stacks tell their build"
+            f"optimisation.opt_build.cpu_type: {builds.get('cpu_type')!r} was passed over: the stack determines it"
         )
     if builds.get("acc_type") not in _NO_DEVICE:
         reading.notes.append(
@@ -426,7 +426,7 @@ def _of_training(wanted: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
 
 
 def _stacks(framework: str, version: object, reading: Reading) -> list[str]:
-    """Stacks of a framework's release; of all its releases where none is told."""
+    """Stacks of a framework's release; of all its releases where none is given."""
     own = [name for name in known_stacks() if name != BOUND and framework_of(name) == framework]
     if version is None:
         return own

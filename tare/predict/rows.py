@@ -1,4 +1,4 @@
-"""Cells of a grid as rows to train on: steps that were timed, beside what they do and the target they ran on.
+"""Cells of a grid as rows to train on: timed steps with what they do and the target they ran on.
 
 What an environment adds to a step is the median difference of its cells from the host's of the same job and
 threads, and never less than nothing: predictions have no place for an environment that makes steps faster. What a
@@ -55,12 +55,12 @@ class Trained:
 
 
 def job_of(workload: str, options: Mapping[str, int | float], batch: int) -> Job:
-    """A job by what it is told; options that are not given have their defaults."""
+    """A job by what it is given; options that are not given have their defaults."""
     return workload, json.dumps(whole_options(workload, options), sort_keys=True), batch
 
 
 def read_cells(folder: Path) -> list[GridCell]:
-    """The cells in a folder; one that can't be read is told and passed over."""
+    """The cells in a folder; one that can't be read is reported and passed over."""
     found = []
     for path in sorted(folder.glob("*.json")):
         try:

@@ -72,7 +72,7 @@ class Searched(Record):
     outcome: Outcome  # what the fresh rounds say
     says: str  # the same as one sentence
     best: str | None  # the candidate with the smallest ratio of all trials; None where none could be measured
-    space: Natural  # how many candidates there are beside the default
+    space: Natural  # how many candidates there are in addition to the default
     left: Natural  # how many of them were not tried
     tried: tuple[Tried, ...]  # the smallest ratio first, those that failed last
     fresh: tuple[Checked, ...]  # the default, the A/A control and the best candidate; empty without fresh rounds
@@ -102,7 +102,7 @@ def search(
     measure: Measure,
     minutes: float,
     path: Path,
-    tell: Callable[[str], None] = say,
+    report: Callable[[str], None] = say,
     clock: Callable[[], float] = time.monotonic,
 ) -> Searched:
     """Search for so many minutes, and go on where an earlier search stopped.
@@ -111,7 +111,7 @@ def search(
     of all trials. `clock`: in seconds. Raises UnavailableError: there is nothing to search, or nothing can be
     measured here. IntegrityError: the storage is damaged.
     """
-    run = _Search(request=request, choice=choice, target=target, measure=measure, clock=clock, tell=tell)
+    run = _Search(request=request, choice=choice, target=target, measure=measure, clock=clock, report=report)
     if not run.space:
         raise UnavailableError(
             "there is nothing to search: apart from the framework's default, the request allows nothing that can "
@@ -143,7 +143,7 @@ class _Search:
     target: TargetRecord
     measure: Measure
     clock: Callable[[], float]
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     study: Any = None  # Optuna's
     distributions: Mapping[str, Any] = field(default_factory=dict)
     trials: dict[str, Trial] = field(default_factory=dict)
@@ -279,9 +279,9 @@ class _Search:
                 continue
             self._keep(trial, done)
             ratio = None if done.reason else self._row(done).ratio
-            told = f"it failed: {done.reason}" if ratio is None else f"ratio {ratio:.3f} to the default"
+            outcome = f"it failed: {done.reason}" if ratio is None else f"ratio {ratio:.3f} to the default"
             left = time_left(max(0.0, until - self.clock()))
-            self.tell(f"search: {len(self.trials)} of {len(self.space)}, {candidate.name}: {told}; {left}")
+            self.report(f"search: {len(self.trials)} of {len(self.space)}, {candidate.name}: {outcome}; {left}")
 
     def _wanted(self, *wanted: Candidate) -> dict[str, Wanted]:
         """The default and others; steps that are not predicted are expected to take what the default's took."""
@@ -291,8 +291,8 @@ class _Search:
         like_default = statistics.median(known) / batch if known else None
 
         def expected_s(one: Candidate) -> float | None:
-            told = step_s.get(one) or step_s.get(replace(one, settings=()))
-            return told or (like_default and like_default * one.batch)
+            predicted = step_s.get(one) or step_s.get(replace(one, settings=()))
+            return predicted or (like_default and like_default * one.batch)
 
         return {one.name: wanted_of(self.request, one, expected_s(one)) for one in (self.default, *wanted)}
 
@@ -310,7 +310,7 @@ class _Search:
         )
 
     def _keep(self, trial: Any, done: Trial) -> None:
-        """Write a trial; it counts from when Optuna is told its value, which is one transaction."""
+        """Write a trial; it counts from when Optuna has its value, which is one transaction."""
         from optuna.trial import TrialState
 
         trial.set_user_attr(RECORD, done.to_json())
@@ -327,7 +327,7 @@ class _Search:
 
         self.study.tell(trial, state=TrialState.FAIL)
         self.failed[candidate.name] = reason
-        self.tell(f"search: {candidate.name} was not measured: {reason}")
+        self.report(f"search: {candidate.name} was not measured: {reason}")
 
     def _row(self, trial: Trial) -> Checked:
         return self._compared(trial.name, trial.rounds)[-1]
@@ -342,7 +342,7 @@ class _Search:
         )
 
     def _over_first(self, best: str, rounds: Sequence[Mapping[str, Times]], alpha: float) -> Checked:
-        """A candidate next to the model's first choice, which has no control of its own."""
+        """A candidate next to the model's first choice, which does not have its own control."""
         assert self.first is not None
         first, both = self.first.name, self._wanted(self.first, self.space[best])
         del both[self.default.name]
@@ -373,15 +373,15 @@ class _Search:
         else:
             looks += 1
             self.study.set_user_attr(LOOKS, looks)
-            self.tell(f"search: fresh rounds of the best candidate, {best}")
+            self.report(f"search: fresh rounds of the best candidate, {best}")
             alpha, left = ALPHA * share_of(looks), (ends - self.clock()) / 60
             others = [] if self.first is None or self.first.name == best else [self.first]
             rounds, reasons = self.measure(self._wanted(self.space[best], *others), left, f"fresh/{looks}")
             reason = reasons.get(best)
             if reason is None:
-                beside = [one.name for one in others if one.name not in reasons]
-                fresh = self._compared(best, rounds, alpha, WITH_FIRST if beside else None)
-                over_first = self._over_first(best, rounds, alpha) if beside else None
+                with_first = [one.name for one in others if one.name not in reasons]
+                fresh = self._compared(best, rounds, alpha, WITH_FIRST if with_first else None)
+                over_first = self._over_first(best, rounds, alpha) if with_first else None
                 reason = loss_refusal(self.request, fresh[-1])
             if reason is not None:
                 outcome, says = _not_concluded(f"in the fresh rounds, {best} failed: {reason}")
@@ -442,7 +442,7 @@ def _outcome(fresh: Sequence[Checked], alpha: float) -> tuple[Outcome, str]:
     control = next(row for row in fresh if row.name == CONTROL)
     best = fresh[-1]
     ends = f"{best.low:.3f} to {best.high:.3f}, {1 - alpha:.1%}"
-    told = f"{best.name}, ratio {best.ratio:.3f} ({ends}) in {best.rounds} fresh rounds"
+    result = f"{best.name}, ratio {best.ratio:.3f} ({ends}) in {best.rounds} fresh rounds"
     if not control.low <= 1 <= control.high:
         ends = f"{control.low:.3f} to {control.high:.3f}"
         return _not_concluded(
@@ -450,5 +450,5 @@ def _outcome(fresh: Sequence[Checked], alpha: float) -> tuple[Outcome, str]:
             "and search again"
         )
     if best.high < 1:
-        return "better", f"faster than the framework's default: {told}"
-    return "nothing better", f"the search found nothing better than the framework's default; its best: {told}"
+        return "better", f"faster than the framework's default: {result}"
+    return "nothing better", f"the search found nothing better than the framework's default; its best: {result}"

@@ -47,7 +47,7 @@ UNDIRECTED = re.compile(r"^\[CUDA memcpy(?: Unknown)?\]$")
 
 
 def operation_kind(name: str) -> str:
-    """Kind of a memory operation by its printed name, an array on the device; `copy` where no direction is told."""
+    """Kind of a memory operation by its printed name, an array on the device; `copy` where it has no direction."""
     if "memset" in name.lower():
         return "memset"
     found = DIRECTION.search(name)
@@ -59,7 +59,7 @@ def operation_kind(name: str) -> str:
 
 
 def named_kind(name: str, at: str) -> str:
-    """Kind of a row by the name that nsys or nvprof prints: operations on memory stand in brackets. Raises
+    """Kind of a row by the name that nsys or nvprof prints: operations on memory are in brackets. Raises
     IntegrityError for an empty one, an unknown operation, or a lost bracket.
     """
     if not name:
@@ -108,9 +108,9 @@ def totals(activity: pd.DataFrame) -> pd.DataFrame:
     for kind in KINDS:
         part = activity[activity["kind"] == kind]
         moved = pd.NA if part["bytes"].isna().any() or kind == "kernel" else int(part["bytes"].sum())
-        told = kind in CROSSING and moved is not pd.NA and not part["host_memory"].isna().any()
+        known = kind in CROSSING and moved is not pd.NA and not part["host_memory"].isna().any()
         by_memory = [
-            int(part.loc[part["host_memory"] == word, "bytes"].sum()) if told else pd.NA for word in HOST_MEMORY
+            int(part.loc[part["host_memory"] == word, "bytes"].sum()) if known else pd.NA for word in HOST_MEMORY
         ]
         rows[kind] = [len(part), float(part["duration_s"].sum()), moved, *by_memory]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=TOTAL_COLUMNS)

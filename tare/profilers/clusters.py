@@ -17,7 +17,7 @@ _UNSUPPORTED = re.compile(
     r"(?:Found uncompilable node|Not clustering) (\S+) \(op \w+\): (?:unsupported op|No registered)"
 )
 _BEGINS = "sorted_nodes.size() = "  # before the nodes of a graph are looked at
-# What is said of one graph, in this order, each in a line of its own.
+# What is said of one graph, in this order, each in its own line.
 _PLACED = (
     re.compile(r"Op_not_supported:(.*)"),
     re.compile(r"Number of nodes in the graph: (\d{1,18})"),
@@ -36,8 +36,8 @@ def xla_clusters(text: str) -> dict[str, int] | None:
     for line in text.splitlines():
         if _BEGINS in line:
             seen.clear()
-        elif told := _UNSUPPORTED.search(line):
-            seen.add(told[1])
+        elif match := _UNSUPPORTED.search(line):
+            seen.add(match[1])
         elif summary := _CLUSTERS.search(line):
             clusters, inside, size = map(int, summary.groups())
             found.append((size, clusters, inside, len(seen)))
@@ -49,8 +49,8 @@ def ngraph_clusters(text: str) -> dict[str, int] | None:
     found = []
     said: list[str] = []
     for line in text.splitlines():
-        if told := _PLACED[len(said)].search(line):
-            said.append(told[1])
+        if match := _PLACED[len(said)].search(line):
+            said.append(match[1])
         if len(said) == len(_PLACED):
             unsupported, size, inside, clusters = said
             counts = sum(map(int, _COUNT.findall(unsupported)))

@@ -38,7 +38,7 @@ ARITHMETIC = {"fp64": "d", "fp32": "f", "fp16": "h"}
 OLD_ARITHMETIC = {"fp64": "dp", "fp32": "sp", "fp16": "hp"}
 TENSOR = ("fp16", "bf16", "tf32", "fp8", "fp64", "int8")
 FLOATING = tuple(kind for kind in TENSOR if kind != "int8")
-# By generation: the tensor counters, by type of the source; each name stands in `ncu --query-metrics --chips`
+# By generation: the tensor counters, by type of the source; each name is in `ncu --query-metrics --chips`
 # gv100, tu102, ga100, ga102, ad102, gh100 of Nsight Compute 2024.1. Turing has one for three types, of which it
 # computes fp16 alone.
 VOLTA = {"fp16": ("fp16_dst_fp16", "fp16_dst_fp32")}
@@ -111,7 +111,7 @@ class Quantity:
 
 def quantities(metrics: pd.DataFrame, source: str | None = None) -> dict[str, Quantity]:
     """Every quantity of a profile by the project's name: UNITS, RATES, `counted_kernel_s`, `counted_kernels`.
-    `metrics`: METRIC_COLUMNS. `source`: NCU or NVPROF; None tells them apart by names.
+    `metrics`: METRIC_COLUMNS. `source`: NCU or NVPROF; None: determined by names.
     """
     sums = _Sums(metrics, source)
     found = {"counted_kernels": sums.kernels(), "counted_kernel_s": sums.seconds()}
@@ -190,7 +190,7 @@ class _Sums:
         return factor * float((rows["invocations"] * rows["avg"]).sum())
 
     def first(self, unit: str, *names: str) -> Quantity:
-        """The sum of the first of these metrics that was collected; nvprof's name stands last."""
+        """The sum of the first of these metrics that was collected; nvprof's name is last."""
         name = next((one for one in names if one in self.names), names[-1 if self.of_nvprof else 0])
         if reason := self.missing(name):
             return Quantity(value=None, unit=unit, note=reason)
@@ -204,7 +204,7 @@ class _Sums:
     def durations(self) -> pd.Series | None:
         """Seconds of each kernel, all its invocations: by ncu's clock, or what its reads took at their rate.
 
-        nvprof has no time beside counters; invocations x bytes / average throughput stands for it.
+        nvprof has no time with counters: it is invocations x bytes / average throughput.
         """
         if self.missing(DURATION) is None:
             rows = self.part(DURATION)

@@ -1,6 +1,6 @@
 """From what JSON and SQLite hold to fields of a type, one way for every reader.
 
-`at` says where a value stands, as the begin of a message; it is called only where there is one to write.
+`at` says where a value is, as the start of a message; it is called only where there is one to write.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def text(value: Any, what: str, at: At) -> str:
 
 
 def number(value: Any, what: str, at: At, *, printed: bool = False) -> float:
-    """A finite number; with `printed`, also one that stands as text. Raises IntegrityError where it is none."""
+    """A finite number; with `printed`, also one given as text. Raises IntegrityError where it is none."""
     if printed and isinstance(value, str) and (found := parse(value)) is not None:
         return found.value
     if isinstance(value, bool) or not isinstance(value, int | float) or not _fits(value):

@@ -1,4 +1,4 @@
-"""A profiler's log of any form: recognised, read, and told in the project's metrics."""
+"""A profiler's log of any form: recognised, read, and converted to the project's metrics."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def _torch(path: Path) -> Log:
     )
     if activity.empty:
         raise UserError(f"{path} {_no_device(events, steps)}")
-    told = list(trace.warnings)
+    warnings = list(trace.warnings)
     if outside := len(torch_trace.device_events(events)) - len(activity):
-        told.append(f"pieces of activity that no profiled step launched are left out: {outside}")
+        warnings.append(f"pieces of activity that no profiled step launched are left out: {outside}")
     return Log(
         path=path, form="torch.profiler, trace", source="torch.profiler", activity=activity, window=window,
-        steps=steps or None, warnings=tuple(told),
+        steps=steps or None, warnings=tuple(warnings),
     )  # fmt: skip
 
 

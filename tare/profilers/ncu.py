@@ -135,7 +135,7 @@ def read_metrics(text: str, where: str) -> pd.DataFrame:
 
 
 def read_log(text: str, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """As `read_metrics`, with what ncu says beside its table, and whether nothing shows that the table is whole."""
+    """As `read_metrics`, with what ncu says around its table, and whether nothing shows that the table is whole."""
     found = tables(text, where)
     metrics = _launches(found, text, where)
     ended = LAUNCHED.search(text) is not None or found[-1].followed
@@ -182,7 +182,7 @@ class _Launches:
         return launch
 
     def add(self, line: int, launch: int, kernel: str, metric: str, printed: str, cell: dict[str, Any]) -> None:
-        """One metric of one launch; sections of a page, and columns beside attributes of the device, repeat some.
+        """One metric of one launch; sections of a page, and columns next to attributes of the device, repeat some.
         Raises IntegrityError where it has another value than before, in the same unit.
         """
         key = (launch, metric, cell["unit"])
@@ -199,15 +199,16 @@ class _Launches:
 
     def check(self, text: str, found: list[Table]) -> None:
         """Refuse a table from which launches, or metrics of the last one, are missing."""
-        told = LAUNCHED.findall(text)
-        there, profiled = len({own for _, own in self._numbers}), len(set(told))
+        launched = LAUNCHED.findall(text)
+        there, profiled = len({own for _, own in self._numbers}), len(set(launched))
         if there < profiled:  # some versions count them from 1, and rows from 0
             raise IntegrityError(
                 f"{self.where} is cut short: {profiled} launches were profiled, and {there} have rows"
             )
-        if told and len(self._numbers) > len(told):
+        if launched and len(self._numbers) > len(launched):
             raise IntegrityError(
-                f"{self.where} is damaged: {len(told)} launches were profiled, and {len(self._numbers)} have rows"
+                f"{self.where} is damaged: {len(launched)} launches were profiled, and "
+                f"{len(self._numbers)} have rows"
             )
         for place, table in enumerate(found):
             self._complete(place, is_last=table.form == LONG and place == len(found) - 1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tare.core.errors import IntegrityError, UserError
 
-POINT, COMMA = ".", ","  # what stands before decimals
+POINT, COMMA = ".", ","  # what precedes decimals
 REMEDY = "profile, or export, again with LC_ALL=C"
 LARGEST = 2**63 - 1  # of what tables hold as a whole number
 
@@ -58,7 +58,7 @@ def parse(text: str, *, decimal: str = POINT, exponent: bool = True) -> Printed 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What may be a number: where it stands, and whether its format promises a whole one."""
+    """What may be a number: its position, and whether its format promises a whole one."""
 
     text: str
     line: int
@@ -133,13 +133,13 @@ def check_shares(parts: Iterable[tuple[Printed, Printed]], where: str, what: str
     rounding = sum(total.digit for total, _ in rows) + 1e-9 * whole
     least = max((_part(total, share, 1) for total, share in rows), default=0.0)
     most = min((_part(total, share, -1) for total, share in rows), default=math.inf)
-    told = f"the shares of its {what} add up to {shares:.2f} %"
+    sums = f"the shares of its {what} add up to {shares:.2f} %"
     if rows and (shares < 100 - slack or whole + rounding < least):
         raise IntegrityError(
-            f"{where} is cut short, or was changed: {told}, and times by shares to more than is there"
+            f"{where} is cut short, or was changed: {sums}, and times by shares to more than is there"
         )
     if shares > 100 + slack or whole - rounding > most:
-        raise IntegrityError(f"{where} was changed, or rows stand twice: {told}")
+        raise IntegrityError(f"{where} was changed, or rows are there twice: {sums}")
 
 
 def _part(total: Printed, share: Printed, side: int) -> float:

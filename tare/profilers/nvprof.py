@@ -98,7 +98,7 @@ def _nothing(text: str, forms: set[str]) -> str:
     if said := WORDS.search(text):
         return f"holds no profile; nvprof says {said[1]!r}: {remedy}"
     if forms == {EVENTS}:
-        return f"holds events alone, which tell no metric that is known: {remedy}"
+        return f"holds only events, which give no known metric: {remedy}"
     if forms:
         return f"has no row of what the GPU did: it did nothing, or the file is cut short; {remedy}"
     return f"holds no table of nvprof: {remedy}"
@@ -128,7 +128,7 @@ class _Found:
         return process, self._blocks[process]
 
     def add_metric(self, line: int, owner: tuple[Any, ...], kernel: str, cells: list[str]) -> None:
-        """One metric (invocations, name, min, max, avg as printed) of one kernel, told by `owner`."""
+        """One metric (invocations, name, min, max, avg as printed) of one kernel, identified by `owner`."""
         at = f"{self.where} line {line}"
         index = self._kernels.setdefault(owner, len(self._kernels) + 1)
         invocations, name = self.numerals.count(cells[0], line, "invocations"), cells[1]
@@ -142,7 +142,7 @@ class _Found:
         if self._invocations.setdefault(index, invocations) != invocations:
             self._uneven.append(line)
         smallest, largest, mean = (value_of(cell, at) for cell in cells[2:5])
-        slack = 1e-2 * abs(largest.value)  # averages of throughputs are of their sums, and a little beside
+        slack = 1e-2 * abs(largest.value)  # averages of throughputs are of their sums, and a little off
         if smallest.value - slack > mean.value or mean.value - slack > largest.value:
             raise IntegrityError(f"{at}: the average of {name} is not between its min and max: the file is damaged")
         unit = next((one.unit for one in (mean, largest, smallest) if not math.isnan(one.value)), "1")
@@ -164,21 +164,21 @@ class _Found:
         self._has_launches = self._has_launches or name in LAUNCHING
 
     def warnings(self, scan: Scan) -> list[str]:
-        told = [
+        found = [
             f"process {process}, which line {line} says was profiled, has no result here: the file is cut short, "
             "or it is in another"
             for process, line in scan.announced.items()
         ]
         if self._uneven:
-            told.append(
+            found.append(
                 f"metrics with more or fewer invocations than others of their kernel: {len(self._uneven)}, the "
                 f"first in line {self._uneven[0]}"
             )
         if self.sums and (self._has_managed or scan.has(UNIFIED)):
-            told.append("the program has unified memory: pages that it moved are not counted as copies")
+            found.append("the program has unified memory: pages that it moved are not counted as copies")
         if self.sums and self._has_launches and all(one["kind"] != "kernel" for one in self.sums):
-            told.append("the program launched kernels, and the log has none: they failed, or their rows are lost")
-        return told
+            found.append("the program launched kernels, and the log has none: they failed, or their rows are lost")
+        return found
 
     def check(self) -> None:
         """Refuse a file that lost rows: shares that are no whole, kernels with fewer metrics than others."""
@@ -218,7 +218,7 @@ class _Found:
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """A printed value of a metric: in base units, and as it stands there."""
+    """A printed value of a metric: in base units, and as printed."""
 
     value: float
     unit: str
@@ -286,7 +286,7 @@ class _Csv:
             self.units, self.rows = self.rows[0][1], self.rows[1:]
 
     def place(self, name: str) -> int:
-        """Where a column stands. Raises IntegrityError where the table has none."""
+        """Index of a column. Raises IntegrityError where the table has none."""
         if name not in self.names:
             title = "Time(%)" if name == "share" else name
             raise IntegrityError(f"{self.where} line {self.line}: the table has no column {title}: {CUT}")
@@ -322,7 +322,7 @@ def _csv_summary(found: _Found, part: Part) -> None:
 
 
 def _summary(found: _Found, part: Part, rows: list[_Sum]) -> None:
-    """The rows of a summary, of CSV or plain; without sections it has those of what stands above it."""
+    """The rows of a summary, of CSV or plain; without sections it has those of the lines above it."""
     mark = part.table.mark[1]
     has_sections = any(section is not None for _, section, *_ in rows)
     if mark == BY_RANGE or (not has_sections and not _of_the_device(mark, [name for _, _, _, name, *_ in rows])):
@@ -343,14 +343,14 @@ def _summary(found: _Found, part: Part, rows: list[_Sum]) -> None:
 
 
 def _of_the_device(section: str, names: list[str]) -> bool:
-    """Whether a summary without types is of the device: by what stands above it, else by its names."""
+    """Whether a summary without types is of the device: by the lines above it, else by its names."""
     if section.startswith(("API calls", "OpenACC", "NVTX")):
         return False
     return not names or not all(API.match(name) for name in names)
 
 
 def _name(found: _Found, line: int, text: str) -> str:
-    """A name that ends a plain row; IntegrityError where two blanks show that the next row stands there too."""
+    """A name that ends a plain row; IntegrityError where two blanks show that the next row is there too."""
     name = text.strip()
     if "  " in name:
         raise IntegrityError(f"{found.where} line {line}: two rows in one line, or a damaged one: {CUT}")

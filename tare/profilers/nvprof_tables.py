@@ -1,4 +1,4 @@
-"""Finds the tables of nvprof's logs, of CSV and plain, and what stands around them."""
+"""Finds the tables of nvprof's logs, of CSV and plain, and what is around them."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Part:
     """A table, of CSV or plain, with what the profiler printed above it."""
 
     table: Table  # rows of plain tables are one cell, the line
-    is_csv: bool  # whether its cells stand between commas
-    over: bool = False  # whether an empty line stands below it
+    is_csv: bool  # whether its cells are separated by commas
+    over: bool = False  # whether an empty line follows it
     whole: bool = False  # whether its own signs say that it is whole
 
 
@@ -78,7 +78,7 @@ class Scan:
         self.tables: list[Part] = []
         self._process = ""
         self._section = ""
-        self._wanted: tuple[str, int] | None = None  # a mark below which a table has to stand, with its line
+        self._wanted: tuple[str, int] | None = None  # a mark that a table has to follow, with its line
         self._last: Part | None = None
         self._orphan: int | None = None  # a line that can only be a row, below no header
         self._nothing = False  # nvprof says that no kernel was profiled

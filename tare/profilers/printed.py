@@ -18,7 +18,7 @@ from tare.core.errors import IntegrityError, UserError
 from tare.core.files import is_gzip, unpacked
 from tare.profilers.numerals import parse
 
-# One row per kernel and metric. `kernel_index` tells kernels of one name apart; min, max and avg are over the
+# One row per kernel and metric. `kernel_index` distinguishes kernels of one name; min, max and avg are over the
 # kernel's invocations, in base units, and missing where a counter overflowed; `max_printed` is the number as it is
 # printed, in `max_unit`.
 METRIC_COLUMNS = [
@@ -31,7 +31,7 @@ SECONDS = {
 }  # fmt: skip
 PREFIXES = "KMGTP"
 NOISE = re.compile(r"^==\d*=?=?(?:[A-Z]+)?==|^=====+")  # "==123== …", "==PROF== …", "======== …"
-REPLACED = "\ufffd"  # stands for bytes that are no text
+REPLACED = "\ufffd"  # stands in for bytes that are no text
 NO_END = (
     "nothing behind the table at line {line} shows that it is whole: rows that were cut off at the end of the file "
     "can't be noticed"
@@ -74,7 +74,7 @@ def read_text(path: Path) -> str:
 
 
 def lines_of(text: str) -> list[Line]:
-    """Lines with their numbers; what a bar of progress overwrote is a line of its own with the same number."""
+    """Lines with their numbers; what a bar of progress overwrote is a separate line with the same number."""
     found: list[Line] = []
     for number, line in enumerate(text.split("\n"), 1):
         found += [(number, part) for part in line.removesuffix("\r").split("\r")]
@@ -105,7 +105,7 @@ class Table:
     header: list[str]  # its cells, as printed
     line: int  # of the header
     rows: list[tuple[int, list[str]]] = field(default_factory=list)  # with the numbers of their lines
-    followed: bool = False  # something stands behind it, so that its last row is not the end of the file
+    followed: bool = False  # something follows it, so that its last row is not the end of the file
     # What the profiler printed before it: the process or recording, and the title of its results.
     mark: tuple[str, str] = ("", "")
 
@@ -184,13 +184,13 @@ class CsvTables:
         return False
 
     def close(self) -> None:
-        """End the open table: something stands behind it."""
+        """End the open table: something follows it."""
         if self._open is not None:
             self._open.followed = True
         self._open = None
 
     def follow(self) -> None:
-        """A line that is none of the open table's stands behind what it has so far."""
+        """A line that is none of the open table's follows what it has so far."""
         if self._open is not None:
             self._open.followed = True
 
@@ -236,7 +236,7 @@ def header_form(line: str, is_header: Mapping[str, Sequence[str]]) -> str | None
 
 
 def refuse_repeated(tables: Iterable[Table], where: str) -> None:
-    """Sums over a table that stands there twice would be twice too large. Raises IntegrityError where one does."""
+    """Sums over a table that is there twice would be twice too large. Raises IntegrityError where one does."""
     seen: dict[tuple[object, ...], int] = {}
     for table in tables:
         if not any(row[0] for _, row in table.rows):

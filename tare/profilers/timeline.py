@@ -65,7 +65,7 @@ def rows(
 
 
 def summary_rows(summary: pd.DataFrame, steps: float, source: str) -> list[dict[str, Any]]:
-    """The same from sums alone (activity.SUMMARY_COLUMNS): what only single pieces tell is unavailable."""
+    """The same from sums alone (activity.SUMMARY_COLUMNS): what needs single pieces of activity is unavailable."""
     sums = summary.groupby("kind")[["calls", "total_s"]].sum().reindex(activity.KINDS, fill_value=0)
     columns = {"calls": "calls", "s": "total_s"}
     found = {f"{kind}_{name}": sums.loc[kind, one] for kind in activity.KINDS for name, one in columns.items()}

@@ -4,7 +4,7 @@ Times are microseconds in the trace and seconds here. An operator's own time is 
 operators called inside it on the same thread.
 
 torch writes names of functions as they are, so that some traces are no JSON: backslashes of Windows' paths, control
-characters, bytes of other encodings. What has to be replaced to read them stands in a warning.
+characters, bytes of other encodings. What has to be replaced to read them is in a warning.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _checked(path: Path) -> Trace:
     if _is_of_another(events):
         raise UserError(
             f"{path} is a trace of another program, such as TensorFlow or JAX: no event has a category of "
-            "torch.profiler's; what they did on a device nsys and ncu tell"
+            "torch.profiler's; nsys and ncu show what they did on a device"
         )
     check = _Check(text, path)
     found = [event for place, event in enumerate(events) if check.keeps(place, event)]
@@ -220,7 +220,7 @@ class _Check:
         self._seen.add(same)
 
     def _line(self, place: int) -> str:
-        """Where an event begins, as it is said; nothing where that can't be told."""
+        """Where an event begins, in words; nothing where that can't be determined."""
         decoder = json.JSONDecoder(strict=False)
         found = re.match(r'\s*(?:\{(?s:.*?)"traceEvents"\s*:\s*)?\[\s*', self._text)
         if found is None:

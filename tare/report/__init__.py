@@ -9,8 +9,8 @@ def build(results: Path, shared: Path, study_source: str, out: Path, images: Pat
     """Write the report of a study; returns the path of its answer.
 
     `results`: folder of the study's tables, figures and notebooks. `shared`: of campaigns, images, data and probes.
-    `study_source`: study file, or the study as inline JSON. `out`: index.html; the other pages go beside it. Where
-    that is below `shared`, the overview of all studies there is written too. `images`: of all stacks; None for
+    `study_source`: study file, or the study as inline JSON. `out`: index.html; the other pages go next to it. If
+    it is below `shared`, the overview of all studies there is written too. `images`: of all stacks; None for
     those of `shared`. Raises UserError: a table or a figure is missing. IntegrityError: a table, a record or a
     campaign is damaged.
     """

@@ -32,14 +32,14 @@ Reader = Callable[[Mapping[str, Any]], str | Cell | None]
 
 def tally(table: pd.DataFrame) -> list[str]:
     """How many claims agree how, the study's main ones first."""
-    told = []
+    lines = []
     for role, what in ROLES.items():
         own = table[table["role"] == role]
         counts = own["agreement"].value_counts()
         parts = [f"{counts[word]} {word}" for word in tables.AGREEMENTS if word in counts]
         if parts:
-            told.append(f"{what}: {listed(parts)} (of {len(own)}).")
-    return told or ["There is nothing to compare."]
+            lines.append(f"{what}: {listed(parts)} (of {len(own)}).")
+    return lines or ["There is nothing to compare."]
 
 
 def lacking(table: pd.DataFrame) -> list[str]:

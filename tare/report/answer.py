@@ -1,4 +1,4 @@
-"""The answer: what environments cost each workload, a job by its length, and what more time would tell."""
+"""The answer: what environments cost each workload, a job by its length, and what more time would settle."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def summary(evidence: Evidence) -> list[str]:
 def together(evidence: Evidence) -> list[str]:
     """How close all environments are to the host together, by workload, whole runs first."""
     rows = joint(evidence.verdicts)
-    told = []
+    lines = []
     for metric in HEADLINES:
         for workload, own in rows[rows["all_within"].notna() & (rows["metric"] == metric)].groupby("workload"):
             if len(own) < 2 or (own["verdict"] == "different").any():  # of one the interval says it
                 continue
             first = own.iloc[0]
-            told.append(
+            lines.append(
                 f"{KINDS[metric]} of {workload_title(str(workload))}: all {len(own)} environments are within "
                 f"{percent(first['all_within'], up=True)} of the host, stalls included "
                 f"({100 * (1 - first['family_alpha']):.0f}% confidence; margin {margin_text(first['margin'])})."
             )
-    return told
+    return lines
 
 
 def glances(evidence: Evidence | Reference) -> list[SimpleNamespace]:
@@ -120,24 +120,24 @@ def _other_controls(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def notes(evidence: Evidence) -> list[str]:
-    """Answers of the first screen that are no first try, that have a control of their own, or no interval."""
+    """Answers of the first screen that are later tries, have a separate control, or have no interval."""
     shown = _shown(evidence, evidence.workloads)
     tries = shown.groupby("workload")["attempt"].max().reindex(evidence.workloads).dropna().astype(int)
-    told = [
+    lines = [
         f"{workload_title(name)}: this is try {attempt} of the same question, so its intervals are wider: it has "
         f"{percent(share_of(attempt))} of the error rate alpha, the first try had {percent(share_of(1))}. "
         "Repeating a study until something differs therefore gains nothing."
         for name, attempt in tries.items()
         if attempt > 1
     ]
-    told += _other_controls(shown)
+    lines += _other_controls(shown)
     if (shown["ci_low"].isna() & shown["ci_high"].isna()).any():
-        told.append(
+        lines.append(
             f"“No interval” means too few rounds: fewer than {FEWEST_UNITS}, or so few that the interval would "
             f"reach beyond a factor of {LARGEST_RATIO:,}. More rounds in one campaign make intervals narrower. "
             "Another try makes them wider."
         )
-    return told
+    return lines
 
 
 def _shown(evidence: Evidence | Reference, workloads: list[str]) -> pd.DataFrame:
@@ -169,7 +169,7 @@ def answers(evidence: Evidence) -> list[SimpleNamespace]:
 
 
 def answer_table(found: Sequence[Decision]) -> Table:
-    """What each environment costs, beside the control, what it is put down to, and what is advised."""
+    """What each environment costs next to the control, what it is attributed to, and what is advised."""
     return Table.of(
         sorted(found, key=lambda one: (env_order(one.env), _place(_answered(one)))),
         {"environment": lambda one: Cell(text=title_of(one), below=asked_title(_answered(one))), **COLUMNS},
@@ -183,13 +183,13 @@ def _answered(one: Decision) -> Asked:
 
 
 def job_sections(evidence: Evidence) -> list[SimpleNamespace]:
-    """One part for each workload whose whole runs were compared; `is_told` where it can tell of any environment."""
+    """One part for each workload with compared whole runs; `has_length`: known for at least one environment."""
     found = ((name, job_rows(evidence.job_length, name)) for name in evidence.workloads)
     known = job_answers(evidence.job_length, evidence.decided)
     return [
         SimpleNamespace(
             name=name, title=workload_title(name), table=cost_table(rows), said=job_lines(known, name),
-            is_told=bool(rows.loc[rows["item"] == "length_below", "reason"].isna().any()),
+            has_length=bool(rows.loc[rows["item"] == "length_below", "reason"].isna().any()),
         )
         for name, rows in found if cost_environments(rows)
     ]  # fmt: skip
@@ -239,7 +239,7 @@ def _job_row(found: pd.DataFrame) -> dict[str, Any]:
 
 
 def own_job(evidence: Evidence) -> list[Markup]:
-    """How to measure a job of one's own in the environments that the advice names; nothing without advice."""
+    """How to measure one's own job in the environments that the advice names; nothing without advice."""
     named = {one.env for one in evidence.decided} if advice(evidence.decided) else set()
     words = [f"--env {env}={what}" for env, what in WEIGHED.items() if env in named]
     if not words:
@@ -249,7 +249,7 @@ def own_job(evidence: Evidence) -> list[Markup]:
 
 
 def sentence(evidence: Evidence) -> str | None:
-    """Which command is expected to tell what whole runs and training steps left open; None where none is open."""
+    """Which command is expected to settle what whole runs and training steps left open; None where none is open."""
     found = answered_by(evidence.study, evidence.campaigns)
     if found is None:
         return None

@@ -20,7 +20,7 @@ class InThisProcess(Engine):  # type: ignore[misc]
 
     @classmethod
     def execute_managed_notebook(cls, nb_man: NotebookExecutionManager, kernel_name: str, **options: Any) -> None:
-        """Run the cells up to the first that fails, which papermill then tells."""
+        """Run the cells up to the first that fails, which papermill then reports."""
         shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
         for index, cell in enumerate(nb_man.nb.cells):
             nb_man.cell_start(cell, index)

@@ -138,12 +138,12 @@ def _search_lines(searched: Searched) -> list[str]:
 
 def _fresh(searched: Searched) -> Table:
     look = f" Fresh rounds ran {searched.looks} times, so the level is higher." if searched.looks > 1 else ""
-    beside = f"{searched.best}, next to the model's first choice, {searched.first}"
+    best = f"{searched.best}, next to the model's first choice, {searched.first}"
     rows = [*searched.fresh, *([searched.over_first] if searched.over_first else [])]
     return Table.of(
         rows,
         {
-            "candidate": lambda row: beside if row is searched.over_first else _title(row.name),
+            "candidate": lambda row: best if row is searched.over_first else _title(row.name),
             "whole job": field("measured_s", seconds),
             "ratio": field("ratio", "{:.3f}".format),
             f"longer or shorter ({searched.level:.0%})": lambda row: (

@@ -1,4 +1,4 @@
-"""What an image costs, beside one that a user would write by hand, and after how many runs building it pays."""
+"""What an image costs, compared with one written by hand, and after how many runs building it pays off."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tare.stats.intervals import log_ratios_of, t_interval
 
 FEWEST = 3  # repetitions that give an interval
 STARTS = "starts"  # the campaign of starts alone
-FIRST = "ready_s"  # the sum of the stages stands above them
+FIRST = "ready_s"  # the sum of the stages, listed above them
 PRICE_ITEMS = (FIRST, *(item for item in image_costs.ITEMS if item != FIRST and not item.endswith("_start_s")))
 PARTS = {"runtime": "runtime_start_s", "imports": "imports_s", "machine read": "machine_read_bytes",
          "process read": "own_read_bytes", "major faults": "major_faults"}  # fmt: skip
 RECIPES = {"docker": "Dockerfile", "apptainer": "definition file"}  # by the environment that runs what it gives
 OUR_STAGES = ("tree_s", "assemble_s", "convert_s")  # what follows base and packages, which both have already
 OUR_BYTES = {"docker": "said_bytes", "apptainer": "disk_bytes"}
-# What a paper may print of its image, by our name of it; and names of what its image or its build has besides.
+# What a paper may print of its image, by our name of it; and names of what else its image or its build has.
 PRINTED = ("image_build", "image_size")
 DIFFERS = "image_differs"
 NAIVE_NOTE = (
@@ -104,12 +104,12 @@ class Case:
         ]
 
     def starts(self) -> Table:
-        """Every start: median and range of cold and warm ones, beside the host's, and what the disk delivered."""
+        """Every start: median and range of cold and warm ones, ratio to the host's, and what the disk delivered."""
         columns: dict[str, Reader] = {
             "environment": lambda one: env_title(one[0], short=True),
             "page cache": lambda one: one[1],
             "start, median": lambda one: self._start(*one),
-            "relative to the host": lambda one: self._beside_host(*one),
+            "relative to the host": lambda one: self._ratio_to_hosts(*one),
             "minus the warm start": lambda one: self._less_warm(*one),
             **{name: partial(self._part, part) for name, part in PARTS.items()},
         }
@@ -143,13 +143,13 @@ class Case:
         """Starts that failed, of environments that have others."""
         found = []
         for phase in (COLD, WARM):
-            told = []
+            failures = []
             for env in self.starters:
                 reasons = image_costs.failed(self.table, self.stack, env, f"{phase}_start_s")
                 if reasons and self.values(env, phase):
                     count = len(reasons) + len(self.values(env, phase))
-                    told.append(f"{env_title(env)} {len(reasons)} of {count} ({reasons[-1]})")
-            found += [without_time(f"{sentence_case(phase)} starts", told)] if told else []
+                    failures.append(f"{env_title(env)} {len(reasons)} of {count} ({reasons[-1]})")
+            found += [without_time(f"{sentence_case(phase)} starts", failures)] if failures else []
         return found
 
     def _together(self) -> bool:
@@ -166,7 +166,7 @@ class Case:
         value = self.cost(one[0], item)
         return None if value is None else with_unit(value, image_costs.unit_of(item))
 
-    def _beside_host(self, env: str, phase: str) -> str | None:
+    def _ratio_to_hosts(self, env: str, phase: str) -> str | None:
         """The ratio to both hosts of the same repetition."""
         names = (HOST, CONTROL, env)
         found = {name: self.values(name, phase) for name in names}
@@ -271,7 +271,7 @@ def break_even(evidence: Evidence) -> dict[str, Any] | None:
     return {
         "table": _break_even_table(evidence, found),
         "defaults": {**defaults, "choices": [one._asdict() for one in found]},
-        "first": f"{found[0].title}: {told(found[0].runs, found[0].low_s, found[0].high_s, RUNS_A_DAY)}",
+        "first": f"{found[0].title}: {break_even_text(found[0].runs, found[0].low_s, found[0].high_s, RUNS_A_DAY)}",
     }
 
 
@@ -290,7 +290,7 @@ def choices(evidence: Evidence) -> Iterator[Choice]:
                 yield Choice(title, round(one.build_s, 1), round(one.size_bytes / MEGA, 1), *saved)
 
 
-def told(runs: Runs, low_s: float, high_s: float, runs_a_day: float) -> str:
+def break_even_text(runs: Runs, low_s: float, high_s: float, runs_a_day: float) -> str:
     """The answer in words; break_even.js says the same."""
     if runs.fewest == NEVER:
         least, most = f"{0.0 - high_s:.3f}", f"{0.0 - low_s:.3f}"
@@ -329,7 +329,7 @@ def _break_even_table(evidence: Evidence, found: list[Choice]) -> Table:
             "a run saves": lambda one: Cell(text=saved(one), below="modelled"),
             "build": field("build_s", "{:,.1f} s".format, "measured, once"),
             "pull": lambda one: Cell(text=f"{one.pull_s:,.1f} s", below=f"{one.megabytes:,.1f} MB, modelled"),
-            "building pays off, modelled": lambda one: told(one.runs, one.low_s, one.high_s, RUNS_A_DAY),
+            "building pays off, modelled": lambda one: break_even_text(one.runs, one.low_s, one.high_s, RUNS_A_DAY),
         },
         caption=f"When building pays off, at {RUNS_A_DAY:g} runs a day, {MEGABITS_PER_S:g} Mbit/s (both assumed)",
         note=f"A run saves: the {level:g}% interval of the verdict on whole runs, times the median of the host's; "

@@ -150,7 +150,7 @@ def roofline(evidence: Evidence) -> Mapping[str, Any]:
 
 
 def ceiling_sentences(record: CeilingsRecord) -> list[str]:
-    """How the ceilings were taken, what they are beside a datasheet or a model, and what could not be had."""
+    """How the ceilings were measured, how they compare with a datasheet or a model, and what is unavailable."""
     peak = ceilings.peaks(record)[roofs.PRECISION]
     claim = ceilings.claimed(record).get(roofs.PRECISION)
     memory, why = ceilings.claimed_memory(record)
@@ -201,7 +201,7 @@ def points_table(evidence: Evidence, record: CeilingsRecord) -> Table:
 
 
 def _precision(row: Any, record: CeilingsRecord) -> str:
-    """Whose roof stands above a point: of the precision that ran, or of one in its place."""
+    """Whose roof bounds a point: that of the precision that ran, or of one in its place."""
     ran, used = str(row.precision), roofs.roof_precision(str(row.precision), record)
     return SHORT.get(used, used) + ("" if ran == used else f" in place of {SHORT.get(ran, ran)}, not measured")
 
@@ -322,8 +322,8 @@ def input_sentences(title: str, record: PipelineRecord, found: Sequence[Rate]) -
         else:
             by_itself = "even if the training process loads the data itself"
             several = f"with {'one loader process' if workers == 1 else f'{workers} loader processes'} or more"
-            told = several if workers else by_itself
-            lines.append(f"From {CACHE_TITLES[cache]}, the input is no bottleneck {told}.")
+            when = several if workers else by_itself
+            lines.append(f"From {CACHE_TITLES[cache]}, the input is no bottleneck {when}.")
     if record.no_cold:
         lines.append(f"From an empty page cache: {UNAVAILABLE}: {record.no_cold}.")
     return lines

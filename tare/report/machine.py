@@ -36,7 +36,7 @@ IN_UNITS = (("_mib", "_bytes", float(1 << 20)), ("_mhz", "_hz", 1e6), ("_w", "_w
 HIDDEN = ("name", "uuid", "index", "pci", "vbios", "reasons")
 SHOWN_PACKAGES = ("torchvision", "tokenizers", "numpy")
 OTHERS_OF = {"rounds": "whole runs and their training steps"}
-WORTH_TELLING = 0.1  # processors, on the first page
+NOTABLE_CPUS = 0.1  # processors used by others from which the first page mentions it
 UNWATCHED = "use of the processors by others was not recorded"
 
 
@@ -126,7 +126,7 @@ def conditions_table(evidence: Evidence) -> Table | None:
     asked = {**evidence.study.conditions.to_json(), "allocator of whole runs": rounds.allocator, **steps}
     return Table.of(
         differ,
-        {"": str, **by_environment(names, lambda fact, env: _told_by_launches(seen[fact].get(env, {})))},
+        {"": str, **by_environment(names, lambda fact, env: _values_text(seen[fact].get(env, {})))},
         caption="Conditions that differ between environments",
         note=f"As seen by the launches of the headline campaigns. Equal in all: {', '.join(equal) or 'nothing'}. "
         f"Requested for all: {value_text('', asked)}.",
@@ -134,7 +134,7 @@ def conditions_table(evidence: Evidence) -> Table | None:
 
 
 def _seen(campaigns: Iterable[Campaign]) -> dict[str, Values]:
-    """By fact and environment every value that successful launches of the headlines told."""
+    """By fact and environment every value that successful launches of the headlines reported."""
     found: dict[str, Values] = {}
     for _, env, launch in _ok_launches(one for one in campaigns if is_headline(one.name, "rounds")):
         if env == CONTROL:
@@ -160,7 +160,7 @@ def _differs(each: Values, env: str) -> bool:
     return own != host and (len(host) < 2 or not own & host)
 
 
-def _told_by_launches(values: Mapping[str, str]) -> str:
+def _values_text(values: Mapping[str, str]) -> str:
     text = " or ".join(sorted(values.values())) or "not reported"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
@@ -220,7 +220,7 @@ def stand_in(evidence: Evidence) -> str:
 
 
 def data_sentences(evidence: Evidence) -> list[str]:
-    """Which data stood behind each data set, where it came from, and whether it is the paper's."""
+    """Which data was used for each data set, where it came from, and whether it is the paper's."""
     lines = []
     for record in evidence.data.values():
         size = size_bytes(record.bytes)
@@ -243,7 +243,7 @@ def data_sentences(evidence: Evidence) -> list[str]:
 
 
 def _channels(found: Channels) -> str:
-    """What the pixels are like, beside those of a synthetic batch, which has ImageNet's."""
+    """What the pixels are like, compared with those of a synthetic batch, which has ImageNet's."""
     own = zip(found.mean, found.spread, IMAGENET_MEAN, IMAGENET_SPREAD, strict=True)
     rows = [((mean - middle) / unit, spread / unit) for mean, spread, middle, unit in own]
     means, spreads = (", ".join(f"{value:.2f}" for value in values) for values in zip(*rows, strict=True))
@@ -257,11 +257,13 @@ def _fact_rows(machine: MachineRecord | None, names: Mapping[str, str]) -> list[
     """A row for each of these facts that the record has."""
     if machine is None:
         return []
-    told = machine.told()
-    if isinstance(found := told.get("cpu_mitigations"), Mapping):
-        told = {**told, "cpu_mitigations": {name: how for name, how in found.items() if how != "Not affected"}}
+    values = machine.facts()
+    if isinstance(found := values.get("cpu_mitigations"), Mapping):
+        values = {**values, "cpu_mitigations": {name: how for name, how in found.items() if how != "Not affected"}}
     return [
-        [title, fact_text(key, told[key], machine.reasons.get(key))] for key, title in names.items() if key in told
+        [title, fact_text(key, values[key], machine.reasons.get(key))]
+        for key, title in names.items()
+        if key in values
     ]
 
 
@@ -277,8 +279,8 @@ def machine_table(evidence: Evidence) -> Table:
     if record is not None and (nodes := record.nodes):
         facts.append(["Nodes of its groups", ", ".join(nodes)])
         differing = unlike([*nodes.values()])
-        told = [title for fact, title in alike_titles() if fact in differing]
-        facts.append(["They differ in", listed(told) if told else "no fact of this table"])
+        titles = [title for fact, title in alike_titles() if fact in differing]
+        facts.append(["They differ in", listed(titles) if titles else "no fact of this table"])
     return Table(caption="This machine", columns=["", "value"], rows=facts, wide=False)
 
 
@@ -316,7 +318,7 @@ def device_table(evidence: Evidence) -> Table:
     if device == "cpu":
         rows += _fact_rows(record, {"cpu_model": "Processor"})
     rows += _fact_rows(record, facts_of("device"))
-    rows += gpu_rows(record.told() if record else {}) or _fact_rows(record, {"gpus": "NVIDIA devices"})
+    rows += gpu_rows(record.facts() if record else {}) or _fact_rows(record, {"gpus": "NVIDIA devices"})
     return Table(caption="Device", columns=["", "value"], rows=rows, wide=False)
 
 
@@ -333,11 +335,11 @@ def others_table(evidence: Evidence) -> Table | None:
     """What others used, by campaign of the headline; None without one."""
     rows: list[Row] = []
     for campaign, units, seen in _watched(evidence):
-        told = [f"{UNAVAILABLE}: {UNWATCHED}"] * 3
+        cells = [f"{UNAVAILABLE}: {UNWATCHED}"] * 3
         if seen is not None:
             most = max(one.cpu_s / one.seconds for one in units)
-            told = [f"{cpus:.2f}" for cpus in (seen.cpu_s / seen.seconds, most, seen.stolen_s / seen.seconds)]
-        rows.append([workload_title(campaign.workload), OTHERS_OF[campaign.kind], *told])
+            cells = [f"{cpus:.2f}" for cpus in (seen.cpu_s / seen.seconds, most, seen.stolen_s / seen.seconds)]
+        rows.append([workload_title(campaign.workload), OTHERS_OF[campaign.kind], *cells])
     if not rows:
         return None
     return Table(
@@ -353,18 +355,18 @@ def others_table(evidence: Evidence) -> Table | None:
 def others_note(evidence: Evidence) -> str | None:
     """One sentence where others, or a hypervisor, used enough to widen intervals; None where they did not."""
     seen = [found for *_, found in _watched(evidence) if found is not None]
-    told = []
+    parts = []
     for what, used in (
         ("other programs used", [one.cpu_s / one.seconds for one in seen]),
         ("its hypervisor withheld", [one.stolen_s / one.seconds for one in seen]),
     ):
-        if used and max(used) >= WORTH_TELLING:
+        if used and max(used) >= NOTABLE_CPUS:
             low, high = (f"{value:.2g}" for value in (min(used), max(used)))
-            told.append(f"{what} {high if low == high else f'{low} to {high}'}")
-    if not told:
+            parts.append(f"{what} {high if low == high else f'{low} to {high}'}")
+    if not parts:
         return None
     processors = max(one.processors for one in seen)
     return (
-        f"During the measurement, {' and '.join(told)} of this machine's {processors} processors. Intervals are "
+        f"During the measurement, {' and '.join(parts)} of this machine's {processors} processors. Intervals are "
         "narrower when the machine is quieter."
     )

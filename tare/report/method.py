@@ -40,7 +40,7 @@ STATES = {
 TOLERANCE = 2e-3
 LARGEST_RELATIVE_LOSS = 1e-4  # single precision, sums in another order: some thousand roundings of 6e-8
 LOSS_OF = {"rounds": "loss_last", "steps": "step_loss_last"}
-# What holds for every study; its own plan stands in a table.
+# What holds for every study; the plan of one study is in a table.
 FIRST_ROWS = 3  # of `design_rows`
 METHOD = (
     "Intervals are over rounds, never over launches, slices or steps. In each round, the log-ratio of each "
@@ -84,7 +84,7 @@ def method_sentences(evidence: Evidence) -> list[str]:
 
 
 def design_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
-    """Number of units, where it comes from, and the half-width that was reached beside the one wanted."""
+    """Number of units, where it comes from, and the half-widths reached and wanted."""
     sampling, decision, adopted = campaign.plan.sampling, campaign.decision, campaign.plan.adopted
     count, reached = units_text(len(campaign.counted), campaign.kind), half_width(campaign, verdicts)
     if whole := sum(bool(unit.whole) for unit in campaign.counted):
@@ -94,7 +94,7 @@ def design_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
         said = f"{count}, a number fixed by the study; {got}"
     else:
         wanted = f"±{margin_text(sampling.half_width)}"
-        told = f"{wanted} wanted, {got}"
+        widths = f"{wanted} wanted, {got}"
         if decision is not None and not campaign.ended:
             if decision.design == "stein":
                 count += f", chosen from the spread of a pilot of {sampling.pilot} (Stein)"
@@ -102,8 +102,8 @@ def design_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
                 count += f", as many as fit in the budget of {seconds(sampling.budget_s)}"
                 if decision.wanted > decision.units:
                     needed = units_text(decision.wanted, campaign.kind)
-                    told = f"the wanted {wanted} needed {needed}; {got}"
-        said = f"{count}; {told}"
+                    widths = f"the wanted {wanted} needed {needed}; {got}"
+        said = f"{count}; {widths}"
     if adopted is None:
         return said
     when = adopted.sealed_at.replace("T", " ").removesuffix("Z")
@@ -204,7 +204,7 @@ def unavailable(evidence: Evidence) -> list[Absent]:
     whole = set(found)
     for campaign in evidence.campaigns:
         if campaign.arm is not None and campaign.arm.is_setting:
-            continue  # no environment's fault: it is told where settings are weighed
+            continue  # no environment's fault: it is reported where settings are compared
         for env, reason in campaign.plan.unavailable.items():
             if _levels(campaign) and env not in whole:
                 title = ", ".join([env_title(env), *_levels(campaign)])
@@ -257,7 +257,7 @@ def plan_table(evidence: Evidence) -> Table | None:
     allocators = [f"{conditions.allocator} in whole runs"]
     if steps and steps[0].plan.measured is not None:
         allocators.append(f"{listed(list(steps[0].plan.measured.levels))} in training steps")
-    told = {
+    values = {
         **{name: design.pop(name) for name in list(design)[:FIRST_ROWS]},
         "Training steps": _steps(steps[0]) if steps else None,
         **design,
@@ -269,7 +269,7 @@ def plan_table(evidence: Evidence) -> Table | None:
         "Allocator": listed(allocators),
         "Network": _network(evidence),
     }
-    rows: list[Row] = [[name, text] for name, text in told.items() if text]
+    rows: list[Row] = [[name, text] for name, text in values.items() if text]
     return Table(caption="The plan, the same for all environments", columns=["", "value"], rows=rows)
 
 
@@ -340,12 +340,12 @@ def _steps(campaign: Campaign) -> str:
 
 def _copies(campaigns: list[Campaign], between: CopiesRecord | None) -> str | None:
     """What the second host shares with the first; nothing of older campaigns."""
-    told = [campaign.plan.provenance.get("control") for campaign in campaigns]
-    shared = sorted({one["reason"] for one in told if one and one["files"] == SHARED})
+    controls = [campaign.plan.provenance.get("control") for campaign in campaigns]
+    shared = sorted({one["reason"] for one in controls if one and one["files"] == SHARED})
     if shared:
         reasons = "; ".join(shared)
         return f"those of the first host, so the A/A control lacks differences between two copies: {reasons}"
-    if not any(told):
+    if not any(controls):
         return None
     text = "a second copy, so the A/A control includes differences between copies; the effect of a copy on a step"
     if between is None:
@@ -461,7 +461,7 @@ def ledger_sentences(evidence: Evidence) -> list[str]:
 
 
 class LossCheck(NamedTuple):
-    """Last losses of one campaign's launches, held against the host's.
+    """Last losses of one campaign's launches, compared with the host's.
 
     A loss that agrees to rounding is no proof that two launches did the same work, but one that does not is proof
     that they did not: then a difference in time says nothing about environments. `loss` is the host's, where it is
@@ -532,8 +532,8 @@ def loss_checks(evidence: Evidence) -> list[LossCheck]:
 def loss_check(workload: str, rows: pd.DataFrame, name: str) -> LossCheck:
     """The check of one campaign, by its name, from its rows of `loss_last` or `step_loss_last`.
 
-    Whole runs all make the same steps: every launch is held against the first one on the host. Rounds may
-    measure different numbers of steps: every launch is held against the host of its own round.
+    Whole runs all make the same steps: every launch is compared with the first one on the host. Rounds may
+    measure different numbers of steps: every launch is compared with the host of its round.
     """
     named = read_name(name)
     about = [*([arm_title(named.arm.name)] if named.arm else []), *([named.scenario] * (named.scenario != SINGLE))]
@@ -562,7 +562,7 @@ class CurveCheck(NamedTuple):
 
 
 def curve_check(record: CurvesRecord) -> CurveCheck:
-    """The losses of a level without dropout, held against those of the headline's stack by TOLERANCE."""
+    """The losses of a level without dropout, compared with those of the headline's stack by TOLERANCE."""
     if not {HEADLINE, record.env} <= set(record.losses):
         why = "; ".join(f"{name}: {reason}" for name, reason in record.reasons.items())
         return CurveCheck(None, f"it is not known whether it computes the same ({why})")
@@ -571,14 +571,14 @@ def curve_check(record: CurvesRecord) -> CurveCheck:
     steps = max(len(ours), len(base))
     same = next((at for at, far in enumerate(apart) if far > TOLERANCE), len(apart))
     where = "" if record.env == HOST else f" in {env_title(record.env)}"
-    beside = f"without dropout the losses of {steps} steps of {record.batch}{where}, compared with {record.stack}'s"
+    losses = f"without dropout the losses of {steps} steps of {record.batch}{where}, compared with {record.stack}'s"
     if same == steps:
         text = f"are the same to step {steps}, at most {max(apart):.1e} apart (tolerance {TOLERANCE:.0e})"
-        return CurveCheck(True, f"{beside}, {text}")
-    told = f"it made {len(ours)} steps, {record.stack} {len(base)}"
+        return CurveCheck(True, f"{losses}, {text}")
+    difference = f"it made {len(ours)} steps, {record.stack} {len(base)}"
     if len(ours) == len(base):
         far = percent(apart[same], up=True)
-        told = f"{ours[same]:.5g} and {base[same]:.5g} at step {same + 1}, {far} apart"
+        difference = f"{ours[same]:.5g} and {base[same]:.5g} at step {same + 1}, {far} apart"
     until = f"the same to step {same}, then " if same else ""
-    clause = f"it computes something else: {beside}, are {until}{told} (tolerance {TOLERANCE:.0e})"
+    clause = f"it computes something else: {losses}, are {until}{difference} (tolerance {TOLERANCE:.0e})"
     return CurveCheck(False, clause)

@@ -28,7 +28,7 @@ from tare.model.studies.papers import paper_names
 from tare.model.words import nearest
 
 OF_A_PAPER = "paper"  # the notebook that is run once for each published study, under the study's name
-FAILED = "failed.json"  # beside the notebooks: those that failed, each with its error
+FAILED = "failed.json"  # next to the notebooks: those that failed, each with its error
 ENGINE = "tare"  # as papermill knows what runs the cells
 LIMIT_S = 600.0
 
@@ -61,8 +61,8 @@ def execute_all(
     notebook then runs in one that is forked from it, so that none sees names or settings of another. A name is that
     of a notebook, or of a published study, whose figures the notebook `paper` draws.
 
-    Where `drawn` tells the figures of each notebook, one that fails stops nothing: in its place, and in that of
-    each figure that is missing, stands why, and FAILED lists it.
+    Where `drawn` gives the figures of each notebook, one that fails stops nothing: in its place, and in that of
+    each figure that is missing, the reason is shown, and FAILED lists it.
 
     Raises UserError: there is no such notebook. TareError: cells failed; each notebook's name and its error are in
     the message. The others are whole.
@@ -144,7 +144,7 @@ def _prepare() -> None:
 
 
 def _execute(name: str, results: Path, workloads: Sequence[str], folder: Path) -> str | None:
-    """Run a notebook in a process of its own; why it failed, in a line, or None."""
+    """Run a notebook in a separate process; why it failed, in a line, or None."""
     from papermill.exceptions import PapermillExecutionError
 
     with scratch_folder("jupyter") as scratch:

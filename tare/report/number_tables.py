@@ -119,7 +119,7 @@ def compared(*names: str) -> dict[str, Callable[[Mapping[str, Any]], str | None]
 
 
 def verdicts_table(evidence: Evidence | Reference, workload: str) -> Table:
-    """Every comparison of one workload's headline campaigns; the robust ratio beside that of totals."""
+    """Every comparison of one workload's headline campaigns; the robust ratio next to that of totals."""
 
     def metric(row: Mapping[str, Any]) -> str | Cell:
         title = metric_title(row["metric"])
@@ -156,7 +156,7 @@ def batch_numbers(evidence: Evidence | Reference, workload: str) -> Table:
         return Cell(text=seconds(own["median_s"]), below=mark)
 
     failed = failed_launches(evidence.metrics, workload)
-    told = [f"{len(reasons)} at batch {batch} ({reasons[-1]})" for batch, reasons in failed.items()]
+    failures = [f"{len(reasons)} at batch {batch} ({reasons[-1]})" for batch, reasons in failed.items()]
     columns: dict[str, Reader] = {
         "batch": lambda row: str(row[0]),
         "launches": lambda row: str(int(row[1]["launches"])),
@@ -166,5 +166,5 @@ def batch_numbers(evidence: Evidence | Reference, workload: str) -> Table:
         "spread": lambda row: f"{significant(row[1]['spread_percent'], 2)}%",
     }
     caption = f"{workload_title(workload)}: real time by batch size, host"
-    note = without_time("Launches", told) if told else ""
+    note = without_time("Launches", failures) if failures else ""
     return Table.of(found.iterrows(), columns, caption=caption, note=note, numeric=True, wide=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from tare.analysis.told_steps import why_no_steps
+from tare.analysis.reported_steps import why_no_steps
 from tare.literature.finding import listed
 from tare.model.registry import HOST
 from tare.model.studies.own_jobs import NOT_OF_COMMANDS
@@ -53,13 +53,13 @@ def plan_table(evidence: Evidence) -> Table | None:
     found = _campaigns(evidence)
     if not found:
         return None
-    told = {
+    values = {
         **{name: text for one in found for name, text in _rows(evidence, one)},
         **design_rows(found, evidence),
         "Conditions": "the defaults of each runtime: Tare sets no processors, limits, allocator or environment "
         "variables",
     }
-    rows: list[Row] = [[name, text] for name, text in told.items() if text]
+    rows: list[Row] = [[name, text] for name, text in values.items() if text]
     return Table(caption="Your own jobs and their plan", columns=["", "value"], rows=rows, wide=True)
 
 

@@ -1,4 +1,4 @@
-"""The pages of a report: which sections stand where, the navigation that all share, what is written beside them.
+"""The pages of a report: which sections each has, the navigation that all share, and the files next to them.
 
 Every page is whole in itself and opens from disk with no network; a content-security policy keeps strings from
 outside from being anything but text. `index` is the answer, `print` has all of it, to print and to search, and the
@@ -77,9 +77,9 @@ AFTER_IT = titles_in("pages.csv")  # title, heading, what is there; in the order
 def pages_of(papers: Sequence[str]) -> list[Page]:
     """Every page that a study which repeats these papers may have, in the order of the navigation."""
     pages = [ANSWER]
-    for name, told in AFTER_IT.items():
+    for name, texts in AFTER_IT.items():
         each = [{"paper": paper} for paper in papers] if "{paper}" in name else [{}]
-        pages += [Page(*(text.format(**one) for text in (name, *told))) for one in each]
+        pages += [Page(*(text.format(**one) for text in (name, *texts))) for one in each]
     return pages
 
 
@@ -87,7 +87,7 @@ def write_site(evidence: Evidence, folder: Path, overview: Path | None = None) -
     """Write every page, the answer last; pages of an earlier report that it has no longer are removed.
 
     `overview` is the folder of all results of this checkout, which gets the page that links every study's report;
-    None where the pages lie elsewhere. Returns the answer's page. Raises UserError: a figure is missing.
+    None where the pages are elsewhere. Returns the answer's page. Raises UserError: a figure is missing.
     """
     found = render(evidence, folder, os.path.relpath(overview / OVERVIEW, folder) if overview else None)
     for path in set(folder.glob("*.html")) - {folder / name for name in found}:
@@ -158,7 +158,7 @@ def templates() -> Templates:
 
 
 def read_template(name: str) -> str:
-    """The text of a file beside the templates."""
+    """The text of a file in the folder of the templates."""
     return (project_root() / FOLDER / name).read_text(encoding="utf-8")
 
 
@@ -179,7 +179,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "together": answer.together(evidence),
         "others_note": machine.others_note(evidence),
         "glances": answer.glances(evidence),
-        "beside_intervals": answer.notes(evidence),
+        "interval_notes": answer.notes(evidence),
         "not_run": [
             one._replace(remedy=remedy(one.remedy) if one.remedy else None)
             for env, one in method.absent(evidence).items()
@@ -190,15 +190,15 @@ def _context(evidence: Evidence) -> dict[str, Any]:
 
 
 def scaled(study: Study) -> list[str]:
-    """What of each workload's job is not as it was published, beside what was: at the head of every page."""
-    told = {workload_title(name): settings.scaled(name) for name, settings in study.workloads.items()}
+    """What of each workload's job is not as it was published, next to the published value; heads every page."""
+    texts = {workload_title(name): settings.scaled(name) for name, settings in study.workloads.items()}
     if (groups := study.distributed) is not None:
         for name in groups.trained(study.workloads):
             if (words := scenarios.steps_of(groups, study.workloads[name])) is not None:
-                told[f"{workload_title(name)} in several instances"] = words
-    if (beside := study.shared) is not None:
-        told[f"The co-runner, {workload_title(beside.workload)}"] = beside.scaled(beside.workload)
-    return [f"{name}: {text}" for name, text in told.items() if text]
+                texts[f"{workload_title(name)} in several instances"] = words
+    if (shared := study.shared) is not None:
+        texts[f"The co-runner, {workload_title(shared.workload)}"] = shared.scaled(shared.workload)
+    return [f"{name}: {text}" for name, text in texts.items() if text]
 
 
 def _figure(results: Path, name: str) -> Markup:
@@ -209,7 +209,7 @@ def _figure(results: Path, name: str) -> Markup:
 
 
 def _links(evidence: Evidence, folder: Path) -> dict[str, list[dict[str, str]]]:
-    """Notebooks and tables that lie beside the pages, by relative address."""
+    """Notebooks and tables of the same study, by relative address."""
 
     def existing(paths: dict[Path, str]) -> list[dict[str, str]]:
         found = {Path(os.path.relpath(path, folder)): title for path, title in paths.items() if path.exists()}
@@ -229,15 +229,15 @@ def write_overview(results: Path) -> Path:
         (path for path in (results / "report" / INDEX, *results.glob(f"*/report/{INDEX}")) if path.exists()),
         key=lambda path: (path.parent.parent != results, path),
     )
-    studies = [{"href": path.relative_to(results).as_posix(), **_told_in_head(path)} for path in found]
+    studies = [{"href": path.relative_to(results).as_posix(), **_head_of(path)} for path in found]
     write_text(results / OVERVIEW, alone("studies.html.j2", studies=studies))
     return results / OVERVIEW
 
 
-def _told_in_head(path: Path) -> Mapping[str, str]:
+def _head_of(path: Path) -> Mapping[str, str]:
     """What a report's page says of itself in its head."""
     text = path.read_text(encoding="utf-8")[:16384]
     found = dict(re.findall(r'<meta name="([a-z]+)" content="([^"]*)">', text))
-    told = {"study": found.get("study", path.parent.parent.name), "written": found.get("written", ""),
+    head = {"study": found.get("study", path.parent.parent.name), "written": found.get("written", ""),
             "summary": found.get("description", "")}  # fmt: skip
-    return {name: unescape(text) for name, text in told.items()}
+    return {name: unescape(text) for name, text in head.items()}

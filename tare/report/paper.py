@@ -1,4 +1,4 @@
-"""A published study that is repeated here: claims, figures and tables beside this machine, numbers done again."""
+"""A published study repeated here: claims, figures and tables next to this machine's, and recomputed numbers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DONE_AGAIN = {"own_maximum": "largest of its rows alone", "own_mean": "their mea
 ABOUT_A_TABLE = ("formula_ceiling", "not_measured")
 UNEQUAL = "≠: not what the table prints."
 SHARE = re.compile(r"(what is left, .*)$")  # of the evidence, as literature.level_claims.Confound has it
-MOST_REASONS = 3  # why claims are left, in lines of their own
+MOST_REASONS = 3  # why claims are left, in separate lines
 SHORT_FOR = {"gpu": "GPU", "gpus": "GPUs", "cuda": "CUDA", "vcpu": "vCPUs", "flops": "FLOPs"}
 CHECKS = titles_in("checks.csv")  # title, and what `recomputed` is; in the order of the page, others last
 PLACES = {check: place for place, check in enumerate(CHECKS)}
@@ -97,13 +97,13 @@ def _counts(words: pd.Series, known: Sequence[str]) -> str:
 
 
 def claim_cards(evidence: Evidence, paper: str) -> list[SimpleNamespace]:
-    """The claims in the paper's order; workloads of which one says the same for the same reason stand together.
+    """The claims in the paper's order; workloads of which one says the same for the same reason are grouped.
 
     Their evidence differs; `own` is by workload what was measured of what more is needed for.
     """
     cards = []
     for _, rows in own(evidence.claims, paper).groupby("claim", sort=False):
-        figures = {name for told in rows["figures"].dropna() for name in told.split(", ")}
+        figures = {name for names in rows["figures"].dropna() for name in names.split(", ")}
         groups: dict[tuple[str | None, ...], list[SimpleNamespace]] = {}
         for one in map(_judged, rows.to_dict("records")):
             shared = None if one.reason is None else rest_of(one.reason)
@@ -142,14 +142,14 @@ def _judged(row: dict[str, Any]) -> SimpleNamespace:
     """One claim for one workload, as the table `claims` has it, for people.
 
     `matches` is `match` in a few words, empty where nothing was measured; `parts`: what of a change is not the
-    level's own, with its interval; None where no other workload tells.
+    level's own, with its interval; None where no other workload determines it.
     """
     parts = SHARE.search(row["evidence"])
-    told: dict[str, str | None] = {name: readable(row[name]) for name in ("published_note", "evidence")}
-    told |= {"workload": workload_title(row["workload"]), "parts": readable(parts.group(1)) if parts else None}
-    told |= {"reason": None if missing(row["reason"]) else row["reason"]}
-    told |= {"matches": "" if row["evidence"] == NOTHING else matches(row["match"])}
-    return SimpleNamespace(**{**row, **told})
+    texts: dict[str, str | None] = {name: readable(row[name]) for name in ("published_note", "evidence")}
+    texts |= {"workload": workload_title(row["workload"]), "parts": readable(parts.group(1)) if parts else None}
+    texts |= {"reason": None if missing(row["reason"]) else row["reason"]}
+    texts |= {"matches": "" if row["evidence"] == NOTHING else matches(row["match"])}
+    return SimpleNamespace(**{**row, **texts})
 
 
 def requests(evidence: Evidence, published: Published) -> list[list[str]]:
@@ -185,7 +185,7 @@ def _read_here(evidence: Evidence, asked: Asked, workload: str) -> list[str]:
 
 
 def more_time_lines(evidence: Evidence, paper: str) -> list[str]:
-    """What stays open of its claims and why, the rarer reasons together; what would tell it."""
+    """What stays open of its claims and why, the rarer reasons together; what would settle it."""
     claims, lines = own(evidence.claims, paper), []
     for word, what in ((OPEN, "Open here"), (OTHER, "Can't be settled on this machine, whatever the time")):
         counts = list(having(claims, here=word)["reason"].map(rest_of).value_counts().items())
@@ -194,8 +194,8 @@ def more_time_lines(evidence: Evidence, paper: str) -> list[str]:
             lines.append(f"{what}: {_claims(rest)} for reasons given above, at each claim.")
     if len(claims) and not lines:
         lines.append("Every claim is settled here.")
-    told = answer.sentence(evidence)
-    return [*lines, *([told] if told else [])]
+    sentence = answer.sentence(evidence)
+    return [*lines, *([sentence] if sentence else [])]
 
 
 def _claims(count: int) -> str:
@@ -203,7 +203,7 @@ def _claims(count: int) -> str:
 
 
 def figure_rows(evidence: Evidence, published: Published) -> list[list[SimpleNamespace]]:
-    """The figures in the paper's order, two and two of a group; what needs the width stands alone."""
+    """The figures in the paper's order, two and two of a group; what needs the whole width is alone."""
     given = Given(
         findings=own(evidence.published, published.paper), metrics=evidence.metrics, verdicts=evidence.verdicts,
         samples=evidence.samples, ceilings=evidence.ceilings,
@@ -251,7 +251,7 @@ def readable(note: str) -> str:
 
 
 def specification_tables(evidence: Evidence, published: Published) -> list[Table]:
-    """The paper's tables, beside what this machine has."""
+    """The paper's tables, compared with this machine."""
     findings = own(evidence.published, published.paper)
     return [
         _specification_table(published, str(name).removeprefix("table "), part, findings)
@@ -260,7 +260,7 @@ def specification_tables(evidence: Evidence, published: Published) -> list[Table
 
 
 def tables_apart(evidence: Evidence, published: Published) -> list[Table]:
-    """Those of its tables that do not stand among its figures."""
+    """Those of its tables that are not among its figures."""
     shown = tuple(f"Table {plot.table}:" for plot in published.plotted if plot.table is not None)
     return [table for table in specification_tables(evidence, published) if not table.caption.startswith(shown)]
 
@@ -276,17 +276,17 @@ def _specification_table(published: Published, name: str, rows: pd.DataFrame, fi
     below, made = [], []
     for row, (said, _, here) in zip(rows.to_dict("records"), halves, strict=True):
         is_number = not missing(row["workload"]) and not missing(row["measured"])
-        told = here.removesuffix(".") or "–"
-        shown: str | Cell = told
+        text = here.removesuffix(".") or "–"
+        shown: str | Cell = text
         if is_number:
-            number, _, how = told.partition(", ")
+            number, _, how = text.partition(", ")
             mean, kind = redone.get(("own_mean", *_key(row))), row["measured_kind"]
             if mean is not None and not missing(mean["measured"]):
                 kind += f"; mean {readable(amount(mean['measured'], mean['unit']))}"
-            shown, told = Cell(text=readable(number), below=kind), how
+            shown, text = Cell(text=readable(number), below=kind), how
         elif reasons[here] > 1:
             shown = UNAVAILABLE
-        below += [told] if is_number or reasons[here] > 1 else []
+        below += [text] if is_number or reasons[here] > 1 else []
         again = [_again(redone.get((check, *_key(row)))) for check in checks]
         published_text = said.removeprefix("Published: ").removesuffix(".")
         made.append([_of_row(published, row), published_text, *again, shown])
@@ -317,22 +317,22 @@ def _again(finding: dict[str, Any] | None) -> str | None:
 def _copied(published: Published, findings: pd.DataFrame) -> list[str]:
     """Which rows of the recordings are another environment's, in one sentence; empty where none are."""
     rows = having(findings, check="copied_rows", agrees="no")
-    told = [
+    copies = [
         f"{row.published - row.recomputed:.0f} of {row.published:.0f} "
         f"({workload_title(row.workload)}, {theirs(published.names, row.env)})"
         for row in rows.itertuples()
     ]
-    said = f"Rows that are byte-identical copies of rows of another recording: {listed(told)}."
-    return [said] if told else []
+    said = f"Rows that are byte-identical copies of rows of another recording: {listed(copies)}."
+    return [said] if copies else []
 
 
 def _of_row(published: Published, row: dict[str, Any]) -> str | Cell:
     """What a row is about: its name, and below it workload and environment where it has them."""
     first = row["metric"].split("_")[0]
     text = _plain(row["metric"]) if first in SHORT_FOR else sentence_case(_plain(row["metric"]))
-    told = [] if missing(row["workload"]) else [workload_title(row["workload"])]
-    told += [] if missing(row["env"]) else [theirs(published.names, row["env"])]
-    return Cell(text=text, below=", ".join(told)) if told else text
+    scope = [] if missing(row["workload"]) else [workload_title(row["workload"])]
+    scope += [] if missing(row["env"]) else [theirs(published.names, row["env"])]
+    return Cell(text=text, below=", ".join(scope)) if scope else text
 
 
 def _plain(name: str) -> str:
@@ -392,5 +392,5 @@ def where(row: Mapping[str, Any], names: Mapping[str, str]) -> str:
         "env": lambda env: theirs(names, env),
         "batch": lambda size: f"batch {size}",
     }
-    told = [form(row[column]) for column, form in forms.items() if not missing(row[column])]
-    return ", ".join([f"Figure {figure}" if figure.isdigit() else figure.capitalize(), *told])
+    parts = [form(row[column]) for column, form in forms.items() if not missing(row[column])]
+    return ", ".join([f"Figure {figure}" if figure.isdigit() else figure.capitalize(), *parts])

@@ -1,8 +1,8 @@
 """What a section is made of, declared: each block names where its content comes from, and how it is shown.
 
-A block reads a scope: the evidence, or the item of the `each` around it, which its words name as `{it.title}`. What
-finds no content is left out, and so is a box with nothing in it but titles and words that say nothing of their own.
-One template, parts.html.j2, shows every kind.
+A block reads a scope: the evidence, or the item of the `each` around it, which its words name as `{it.title}`. A
+block without content is left out, and so is a box with only titles and words that say nothing by themselves. One
+template, parts.html.j2, shows every kind.
 """
 
 from __future__ import annotations
@@ -110,12 +110,12 @@ def folded(summary: str, *inner: Block, of: Of | None = None) -> Block:
 
 
 def box(look: str, *inner: Block) -> Block:
-    """What stands together."""
+    """Blocks that are shown together."""
     return Block("box", look=look, inner=inner)
 
 
 def card(heading: str, *inner: Block) -> Block:
-    """What stands together under a title."""
+    """Blocks that are shown together under a title."""
     return Block("card", words=heading, inner=inner)
 
 
@@ -125,7 +125,7 @@ def each(of: Of, *inner: Block) -> Block:
 
 
 def template(name: str, of: Of) -> Block:
-    """What has a template of its own, in which it is `it`."""
+    """What has its own template, in which it is `it`."""
     return Block("template", of, name)
 
 

@@ -1,4 +1,4 @@
-"""Recorded reference campaigns, each beside this machine and beside what papers published of their devices."""
+"""Recorded reference campaigns, each compared with this machine and with what papers published of their devices."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ NO_CEILINGS = "Unavailable: the reference has no record of measured ceilings."
 CONFIDENCE = 0.95  # of the A/A control of steps
 
 
-class Beside(NamedTuple):
-    """One published number beside a reference's, in `unit`; `meaning` is how both came about."""
+class ComparedNumber(NamedTuple):
+    """A published number and a reference's, in `unit`; `meaning`: how both were obtained."""
 
     title: str
     meaning: str
@@ -86,8 +86,8 @@ class Beside(NamedTuple):
         return f"{significant(self.ratio)}×"
 
 
-def beside(reference: Reference, published: Published, workload: str) -> list[Beside]:
-    """Every published CUDA metric of one workload, on the host, beside a reference's."""
+def compared_numbers(reference: Reference, published: Published, workload: str) -> list[ComparedNumber]:
+    """Every published CUDA metric of one workload on the host, compared with a reference's."""
     if reference.record["device"]["kind"] != "cuda":
         return []
     rows = having(reference.metrics, campaign=PROFILE, workload=workload, launch=HOST)
@@ -105,7 +105,7 @@ def beside(reference: Reference, published: Published, workload: str) -> list[Be
             continue
         if "{}" in meaning:
             now = now * steps if now is not None and steps else None
-        found.append(Beside(title, meaning.format(steps), unit, before, now))
+        found.append(ComparedNumber(title, meaning.format(steps), unit, before, now))
     return found
 
 
@@ -131,8 +131,8 @@ def epoch_steps(reference: Reference, workload: str) -> int | None:
     return math.ceil(describe_workload(workload)["samples"] / int(batches.iloc[0])) if len(batches) else None
 
 
-def beside_table(reference: Reference, published: Published, workload: str) -> Table:
-    """Published beside the reference's, with their ratio."""
+def comparison_table(reference: Reference, published: Published, workload: str) -> Table:
+    """Published numbers and the reference's, with their ratio."""
     model = published.measured_with.device.name.split()[-1] if published.measured_with else "device"
     note = (
         "Published: recomputed from the paper's logs by kernel, on its host. Another release of the framework runs "
@@ -153,7 +153,7 @@ def beside_table(reference: Reference, published: Published, workload: str) -> T
         "ratio": field("ratio_text"),
     }
     caption = f"{workload_title(workload)}: the paper's {model} compared with {reference.device}"
-    return Table.of(beside(reference, published, workload), columns, caption=caption, note=note)
+    return Table.of(compared_numbers(reference, published, workload), columns, caption=caption, note=note)
 
 
 def section(evidence: Evidence) -> Mapping[str, Any]:
@@ -191,7 +191,9 @@ def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, A
             for name in names
         ),
         "batches": [number_tables.batch_numbers(reference, name) for name in names if name in swept],
-        "beside_tables": _filled(beside_table(reference, paper, name) for paper in papers for name in names),
+        "comparison_tables": _filled(
+            comparison_table(reference, paper, name) for paper in papers for name in names
+        ),
     }
     return {part: _there(found, reference.name) for part, found in shown.items()}
 
@@ -219,7 +221,7 @@ def facts_table(reference: Reference) -> Table:
     """The reference machine: what its record says, its processor and its GPUs."""
     rows: list[Row] = [["Device", reference.device]]
     rows += [[title, _named(key, reference.record[key])] for key, title in facts_of("campaign").items()]
-    machine = reference.machine.told() if reference.machine else {}
+    machine = reference.machine.facts() if reference.machine else {}
     known = {key: title for key, title in facts_of("reference").items() if machine.get(key) is not None}
     rows += [[title, value_text(key, machine[key])] for key, title in known.items()]
     rows += gpu_rows(machine)
@@ -246,7 +248,7 @@ def environment_sentences(reference: Reference) -> list[str]:
 
 
 def steps_table(reference: Reference) -> Table:
-    """A training step on the host, and its A/A control: how far two hosts that are the same lie apart."""
+    """A training step on the host, and its A/A control: how far apart two equal hosts are."""
     rows = reference.metrics
     rows = of_hosts(rows[(rows["metric"] == "step_s") & rows["batch"].notna()])
     factors = [factor for factor in SETTINGS if level_column(factor) in rows]
@@ -256,13 +258,15 @@ def steps_table(reference: Reference) -> Table:
         levels = {factor: own[level_column(factor)].iloc[0] for factor in factors}
         setting = levels_text({factor: str(level) for factor, level in levels.items() if not missing(level)})
         step_s = own.loc[own["launch"] == HOST, "value"].mean()  # NaN of a setting that ran nowhere
-        told = [None, None] if missing(step_s) else [seconds(step_s), significant(batch / step_s)]
+        timed = [None, None] if missing(step_s) else [seconds(step_s), significant(batch / step_s)]
         units = own.pivot_table(index="rep", columns="launch", values="value").to_dict("index")
         ratios = log_ratios_of(list(units.values()), [CONTROL])[CONTROL]
         found = t_interval(ratios, 1 - CONFIDENCE)
-        ends: list[float | None] = [math.exp(end) for end in found.told[1:]] if found.told else [None, None]
+        ends: list[float | None] = (
+            [math.exp(end) for end in found.mean_low_high[1:]] if found.mean_low_high else [None, None]
+        )
         made.append(
-            [Cell(text=workload_title(workload), below=setting), str(int(batch)), *told,
+            [Cell(text=workload_title(workload), below=setting), str(int(batch)), *timed,
              str(len(ratios)), number_tables.interval_text(*ends)]
         )  # fmt: skip
     return Table(

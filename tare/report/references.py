@@ -69,7 +69,7 @@ class Broken:
 def gather(shared: Path) -> tuple[list[Reference], list[Broken]]:
     """Every reference below `shared/reference`, newest first, and those that can't be read.
 
-    Its tables lie in `shared/reference-tables/<name>/`.
+    Its tables are in `shared/reference-tables/<name>/`.
     """
     found, broken = [], []
     for folder in recorded(shared):
@@ -85,7 +85,7 @@ def _tables_of(shared: Path, name: str) -> Path:
 
 
 def recorded(shared: Path) -> list[Path]:
-    """Folders of references: those beside the study and, of a study elsewhere, the checkout's that have tables."""
+    """Folders of references: those next to the study and, of a study elsewhere, the checkout's that have tables."""
     own = {folder.name: folder for folder in references(shared / below_results(REFERENCES))}
     kept = {folder.name: folder for folder in references(project_root() / REFERENCES)}
     there = {name: folder for name, folder in kept.items() if _tables_of(shared, name).is_dir()}

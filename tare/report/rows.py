@@ -1,4 +1,4 @@
-"""Rows of a table by what stands in its columns."""
+"""Rows of a table by the values in its columns."""
 
 from __future__ import annotations
 

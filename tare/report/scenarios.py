@@ -1,4 +1,4 @@
-"""Scenarios: alone, as one of several instances that train together, and beside a second job."""
+"""Scenarios: alone, as one of several instances that train together, and with a co-runner."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tare.report.words.quantities import prefixed, seconds, significant, size_by
 from tare.report.words.wording import verdict_text
 from tare.stats.costs import ALL_REDUCE, SERVER
 
-ITSELF = "own"  # a run beside a second job by the same environment's without one
+ITSELF = "own"  # a run with a co-runner, divided by the same environment's without one
 # Head of a column: its scenario, the metric of its comparisons, whose value is the other one.
 SCENARIOS = {
     "alone ÷ host": (SINGLE, "real_s", HOST),
@@ -76,13 +76,13 @@ def matrix(evidence: Evidence) -> Table | None:
         if campaign is None or env not in known:
             return None if campaign is None else UNAVAILABLE
         rows = having(evidence.verdicts, workload=workload, campaign=campaign.name, metric=metric)
-        if env == CONTROL:  # it is the same beside any environment's comparison
+        if env == CONTROL:  # it is the same in every environment's comparison
             rows = having(rows[rows["control_ratio"].notna()], reference=other)
         elif env in campaign.plan.unavailable:
             return Cell(text=UNAVAILABLE, below=campaign.plan.unavailable[env])
         else:
             rows = having(rows, launch=env, reference=alone_of(env) if other == ITSELF else other)
-        return _told(rows.iloc[0].to_dict(), "control_" if env == CONTROL else "") if len(rows) else None
+        return _ratio_cell(rows.iloc[0].to_dict(), "control_" if env == CONTROL else "") if len(rows) else None
 
     theirs = {}
     for name in evidence.workloads:
@@ -106,7 +106,7 @@ def matrix(evidence: Evidence) -> Table | None:
     )
 
 
-def _told(row: Mapping[str, Any], of: str = "") -> Cell:
+def _ratio_cell(row: Mapping[str, Any], of: str = "") -> Cell:
     """A ratio with its interval and verdict, or the control's."""
     text = ratio_text(row[f"{of}ratio"])
     if text is None:
@@ -115,12 +115,12 @@ def _told(row: Mapping[str, Any], of: str = "") -> Cell:
     return Cell(text=text, below=interval if of else f"{interval}: {verdict_text(row['verdict'])}")
 
 
-def beside(evidence: Evidence) -> list[SimpleNamespace]:
-    """One answer for each campaign of the scenario: what beside costs, what the machine did, what is lacking."""
-    return [_beside(evidence, one) for one in evidence.campaigns if one.plan.scenario == SHARED]
+def with_co_runner(evidence: Evidence) -> list[SimpleNamespace]:
+    """One answer for each campaign with a co-runner: what it costs, what the machine did, what is lacking."""
+    return [_with_co_runner(evidence, one) for one in evidence.campaigns if one.plan.scenario == SHARED]
 
 
-def _beside(evidence: Evidence, campaign: Campaign) -> SimpleNamespace:
+def _with_co_runner(evidence: Evidence, campaign: Campaign) -> SimpleNamespace:
     own = {"workload": campaign.workload, "campaign": campaign.name}
     rows = sorted(having(evidence.verdicts, **own).to_dict("records"), key=lambda row: env_order(row["launch"]))
     itself = [row for row in rows if row["metric"] == "real_s" and row["reference"] == alone_of(row["launch"])]
@@ -185,7 +185,7 @@ def instances(evidence: Evidence) -> Mapping[str, Any] | None:
 
 
 def steps_of(wanted: Distributed, job: Batch) -> str | None:
-    """How many steps each instance takes, beside what was published; None where its samples say it."""
+    """How many steps each instance takes, and how many were published; None where its samples determine it."""
     if wanted.steps is None:
         return None
     samples = job.published.options.get("samples") if job.published else None
@@ -198,8 +198,8 @@ def about(evidence: Evidence) -> str:
     wanted = evidence.study.distributed
     assert wanted is not None
     jobs = {name: evidence.study.workloads[name] for name in wanted.trained(evidence.workloads)}
-    told = {name: words for name, job in jobs.items() if (words := steps_of(wanted, job)) is not None}
-    each = "; ".join(f"{workload_title(name)} {words}" for name, words in told.items())
+    steps = {name: words for name, job in jobs.items() if (words := steps_of(wanted, job)) is not None}
+    each = "; ".join(f"{workload_title(name)} {words}" for name, words in steps.items())
     served = " with one more that serves parameters" if wanted.exchange == SERVER else ""
     until = f" Each stops after a fixed number of steps: {each}." if each else ""
     shares = (
@@ -227,7 +227,7 @@ def _wires(wanted: Distributed) -> str:
 
 
 def split_table(evidence: Evidence, found: pd.DataFrame) -> Table:
-    """Steps split into computing and exchange, beside what the model expects and what one instance alone does."""
+    """Steps split into computing and exchange, compared with the model and with one instance alone."""
 
     def speed(row: Mapping[str, Any]) -> str | None:
         """By an instance alone, in the headline's runs of the same environment and input."""
@@ -288,11 +288,11 @@ def network_sentences(record: NetworkRecord, seen: Mapping[str, Wire]) -> list[s
     """What the network gave without training."""
     absent = {env: one.reason for env, one in record.launches.items() if not one.ok}
     reasons = {**absent, **record.unavailable}
-    told = []
+    lines = []
     for env, wire in sorted(seen.items(), key=lambda one: env_order(one[0])):
         rates = [f"{prefixed(size / s, 'B/s')} ({size_bytes(size)})" for size, s in sorted(wire.all_reduce.items())]
-        told.append(
+        lines.append(
             f"{env_title(env)}: TCP stream {significant(wire.stream_bytes_per_s * 8 / 1e6)} Mbit/s, "
             f"round trip {seconds(wire.round_trip_s)}, all-reduce {listed(rates)}."
         )
-    return told + [f"{env_title(env)}: {UNAVAILABLE}: {why}." for env, why in reasons.items()]
+    return lines + [f"{env_title(env)}: {UNAVAILABLE}: {why}." for env, why in reasons.items()]

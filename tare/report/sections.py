@@ -56,7 +56,7 @@ from tare.report.words.layout import Table, remedy
 
 
 class Section(NamedTuple):
-    """One section: its anchor, its title in the contents, the page it stands on, its heading, what it is made of.
+    """One section: its anchor, its title in the contents, its page, its heading, and its blocks.
 
     `when`: whether there is anything to show; None where the blocks say it.
     `lacks`: what of it no job of the user's own has (own_jobs.NOT_OF_COMMANDS); of those alone it says no more.
@@ -87,9 +87,9 @@ def section(
 
 
 def present(evidence: Evidence) -> list[tuple[Section, list[Part]]]:
-    """The sections of this report, each with what it shows; every paper has one of its own."""
+    """The sections of this report, each with what it shows; every paper has its own."""
     papers = [_paper_section(published.load(name)) for name in evidence.papers]
-    found = [(section, section.parts(evidence)) for section in (*BESIDE_THE_HOST, *papers, *BEHIND)]
+    found = [(section, section.parts(evidence)) for section in (*COMPARED_WITH_HOST, *papers, *BEHIND)]
     return [(section, parts) for section, parts in found if parts]
 
 
@@ -121,16 +121,16 @@ def _unavailable(evidence: Evidence) -> list[Markup]:
 
 def _timed(evidence: Evidence) -> str:
     """How whole runs are timed, and split."""
-    told = ["A whole run is timed from just before the runtime starts to its end."]
+    sentences = ["A whole run is timed from just before the runtime starts to its end."]
     if evidence.networks:
-        told = [
+        sentences = [
             "A whole run is timed from just before the runtime starts to its end, including its loader processes. "
             "Time stamps from inside the run split it into phases. After its epoch each run times training steps "
             "on batches that are already in memory."
         ]
     if evidence.own_jobs:
-        told.append("For your own command, start, program and exit are timed separately, from outside.")
-    return " ".join(told)
+        sentences.append("For your own command, start, program and exit are timed separately, from outside.")
+    return " ".join(sentences)
 
 
 def _swept(evidence: Evidence) -> list[str]:
@@ -139,8 +139,8 @@ def _swept(evidence: Evidence) -> list[str]:
 
 def _as_published(evidence: Evidence) -> str:
     """How sizes of batches ran; empty where none did."""
-    told = [text for name in evidence.papers if (text := paper.lines_of(published.load(name)))]
-    how = f"As {'; '.join(told)}: on" if told else "On"
+    found = [text for name in evidence.papers if (text := paper.lines_of(published.load(name)))]
+    how = f"As {'; '.join(found)}: on" if found else "On"
     return f"{how} the host; each size ran several times, in balanced order." if _swept(evidence) else ""
 
 
@@ -225,13 +225,13 @@ REFERENCE = (
         each(where("profiles"),
             title("A profiled launch there", "h4"),
             folded("Metrics of profiled launches on {it[name]}", tables(at("profiles")))),
-        each(where("beside_tables"),
-            title("Compared with what papers published", "h4"), tables(at("beside_tables"))),
+        each(where("comparison_tables"),
+            title("Compared with what papers published", "h4"), tables(at("comparison_tables"))),
         folded("Claims of papers about a device, checked on {it[name]}", tables(at("claims"))),
         each(where("batches"), title("Batch size there", "h4"), tables(at("batches"))),
         folded("Ceilings of {it[name]}", tables(at("ceiling_tables")))),
 )  # fmt: skip
-BESIDE_THE_HOST = (
+COMPARED_WITH_HOST = (
     section("job", "By job length", "index", "The cost for a job, by its length",
         words("A job pays once at its start and exit, and again with every step. Its length here means the time "
               "that its steps take on the host of this machine. The longer the job, the less its start matters."),
@@ -239,7 +239,7 @@ BESIDE_THE_HOST = (
             each(answer.job_sections,
                 box("workload", title("{it.title}"),
                     box("answered", lines(at("said"), "answers"),
-                        each(where("is_told"),
+                        each(where("has_length"),
                             figure("job_length_{it.name}",
                                 "Modelled from two measured parts: whole runs and training steps.", "single"))),
                     folded("Numbers: {it.title}", tables(at("table")))))),
@@ -283,7 +283,7 @@ BESIDE_THE_HOST = (
               "is a second job in another instance of the same environment. Both jobs have the same limits. The "
               "slowdown by the co-runner is the ratio of the two runs. The ratio of this slowdown to the host's "
               "shows whether a co-runner costs more in an environment than on the host."),
-        each(scenarios.beside, title("{it.title}"), tables(at("table"), at("meanwhile")),
+        each(scenarios.with_co_runner, title("{it.title}"), tables(at("table"), at("meanwhile")),
             each(at("lacking"), words("{it}.", "note")))),
     section("batch", "Batch size", "environments", "Batch size",
         words(_as_published),
@@ -293,7 +293,7 @@ BESIDE_THE_HOST = (
         each(scenarios.instances, words(at("about")), tables(at("split")), lines(at("network")),
             folded("Every comparison of instances that train together", tables(at("verdicts"))))),
 )  # fmt: skip
-BEHIND = (  # the papers stand before
+BEHIND = (  # the sections of the papers come before these
     section("why", "Why", "why", "Why",
         words("A difference does not show its cause. Separate, untimed launches record which files are mapped, "
               "which kernels a training step runs, how long its operators take, and what reading the files of the "
@@ -444,4 +444,4 @@ BEHIND = (  # the papers stand before
         Block("links", "notebooks", words="Notebooks, as they were run"),
         Block("links", "tables", words="Tables")),
 )  # fmt: skip
-SECTIONS = (*BESIDE_THE_HOST, *BEHIND)
+SECTIONS = (*COMPARED_WITH_HOST, *BEHIND)

@@ -47,7 +47,7 @@ def compiler_table(metrics: pd.DataFrame, workload: str, curves: Curves = NO_CUR
         {
             "stack": field("stack"),
             "compiler": field("compiler"),
-            "compile time, s": _told("compile_s", "{:.2f}".format),
+            "compile time, s": _reported("compile_s", "{:.2f}".format),
             "first step, s": lambda one: _both(one, lambda each: f"{each.first_s:.2f}"),
             "later steps, ms": lambda one: _both(one, lambda each: f"{each.later_s * 1e3:.1f}"),
             "peak memory, MiB": lambda one: _both(one, lambda each: _mib(each.peak_bytes)),
@@ -55,11 +55,11 @@ def compiler_table(metrics: pd.DataFrame, workload: str, curves: Curves = NO_CUR
             "pays off at step": lambda one: (
                 "always compiles" if one.plain is None else str(one.pays_from or "never")
             ),
-            "graphs": _told("graphs"),
-            "breaks": _told("breaks"),
-            "operators inside": _told("operators"),
-            "operators outside": _told("left"),
-            "unsupported": _told("unsupported"),
+            "graphs": _reported("graphs"),
+            "breaks": _reported("breaks"),
+            "operators inside": _reported("operators"),
+            "operators outside": _reported("left"),
+            "unsupported": _reported("unsupported"),
             "computes the same": lambda one: SAME[same.get(one.campaign, "")],
         },
         caption=f"{workload_title(workload)}: whole runs on the host with and without graph compilers",
@@ -72,7 +72,7 @@ def compiler_table(metrics: pd.DataFrame, workload: str, curves: Curves = NO_CUR
     )
 
 
-def _told(name: str, form: Callable[[Any], str] = str) -> Reader:
+def _reported(name: str, form: Callable[[Any], str] = str) -> Reader:
     return lambda one: field(name, form)(one) or "not reported"
 
 
@@ -118,7 +118,7 @@ def ranked(found: Sequence[Decision], workload: str) -> list[Decision]:
 
 
 def ranked_table(rows: Sequence[Decision], metrics: pd.DataFrame, curves: Curves = NO_CURVES) -> Table:
-    """Every environment, setting and stack beside each other."""
+    """Every environment, setting and stack in one table."""
 
     def loss(workload: str, campaign: str) -> str | None:
         return loss_text(metrics, workload, campaign, curves.get((workload, campaign)))
@@ -153,7 +153,7 @@ def _group(one: Decision) -> str:
 def loss_text(
     metrics: pd.DataFrame, workload: str, campaign: str, curves: CurvesRecord | None = None
 ) -> str | None:
-    """The last loss at the level beside the headline's, unit by unit on the host; None where there is none.
+    """The last loss at the level compared with the headline's, unit by unit on the host; None where there is none.
 
     Another loss is no failure: `curves` say why, where there are any.
     """
@@ -190,7 +190,7 @@ def unavailable_settings(metrics: pd.DataFrame, workload: str) -> list[str]:
 
 
 def arm_table(evidence: Evidence, campaign: Campaign) -> Table | None:
-    """The level itself and the environments at it, each beside its headline; None where nothing was compared."""
+    """The level itself and the environments at it, each next to its headline; None where nothing was compared."""
     found = [one for one in evidence.decided if one.workload == campaign.workload and one.metric != JOB]
     rows = [one for one in found if one.cell.campaign == campaign.name]
     arm, metric = campaign.arm, METRIC_OF[campaign.kind]
@@ -206,8 +206,8 @@ def arm_table(evidence: Evidence, campaign: Campaign) -> Table | None:
         return f"{arm.level} in {title}, {arm.on_host} on the host" if arm.on_host != arm.level else title
 
     def in_headline(one: Decision) -> str | None:
-        beside = headline.get(one.env) if one.factor == ENVIRONMENT else None
-        return None if beside is None else COLUMNS["longer or shorter"](beside)
+        default = headline.get(one.env) if one.factor == ENVIRONMENT else None
+        return None if default is None else COLUMNS["longer or shorter"](default)
 
     design = design_sentence(campaign, verdicts_of(evidence, campaign))
     if arm.other_stack:
@@ -275,19 +275,19 @@ def package_table(evidence: Evidence) -> Table:
     rows += [["Python", *(ran[stack.name] for stack in stacks)]]
     rows += [[name, *(versions.get(stack.name, {}).get(name) for stack in stacks)] for name in sorted(named)]
     own = ", ".join(f"{stack.name} {len(versions.get(stack.name, {}))}" for stack in stacks)
-    told = "".join(f" {line}" for line in image_sentences(evidence))
+    images = "".join(f" {line}" for line in image_sentences(evidence))
     return Table(
         caption="The stacks: packages that all of them have",
         columns=["package", *names],
         rows=rows,
-        note=f"Number of packages: {own}. Packages of a lock are installed by hash (containers/stacks/).{told}",
+        note=f"Number of packages: {own}. Packages of a lock are installed by hash (containers/stacks/).{images}",
         wide=False,
     )
 
 
 def image_sentences(evidence: Evidence) -> list[str]:
     """Which library of a stack was compiled here, and which image an official stack is, or why there is none."""
-    told = [
+    lines = [
         f"In {name}, {one.name} {one.version} was compiled from source for {one.target} by {one.compiler} in "
         f"{tree.seconds['tree_library']:.0f} s."
         for name, tree in evidence.trees.items()
@@ -295,8 +295,8 @@ def image_sentences(evidence: Evidence) -> list[str]:
     ]
     for name, image in evidence.official.items():
         held = image.base and f"{name} is {image.base.name}, {image.base.digest}, used unchanged."
-        told.append(held or f"{name}: {image.reason}.")
-    return told
+        lines.append(held or f"{name}: {image.reason}.")
+    return lines
 
 
 def _step_table(profiles: pd.DataFrame, workload: str) -> Table:

@@ -1,4 +1,4 @@
-"""The page of a study that several machines measured: a column for each, and what equal ones tell together."""
+"""The page of a study that several machines measured: a column for each, and the combined result of equal ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write(
     """Write the page; returns its path.
 
     `table`: `machines`. `kinds`: by machine the kind that it is of. `folder`: of the page; the reports of the
-    machines lie in ../on/<machine>/report.
+    machines are in ../on/<machine>/report.
     """
     page = folder / pages.INDEX
     html = pages.alone(
@@ -61,7 +61,7 @@ def write(
 def summary(table: pd.DataFrame) -> list[str]:
     """How many comparisons came out how, in how many all machines agree, and whether equal ones are equal."""
     alone, kinds = table[table["scope"] == ALONE], table[table["scope"] == TOGETHER]
-    told = [
+    lines = [
         tally(rows.to_dict("records"), f"{what} on {rows['machine'].nunique()} machines")
         for metric, what in KINDS.items()
         if len(rows := alone[(alone["metric"] == metric) & alone["verdict"].notna()])
@@ -69,11 +69,11 @@ def summary(table: pd.DataFrame) -> list[str]:
     verdicts = alone.groupby(QUESTION, sort=False)["verdict"].agg(
         lambda own: own.notna().all() and own.nunique() == 1
     )
-    told.append(f"In {verdicts.sum()} of {len(verdicts)} comparisons, the verdict is the same on every machine.")
+    lines.append(f"In {verdicts.sum()} of {len(verdicts)} comparisons, the verdict is the same on every machine.")
     for kind, rows in kinds[kinds["kind"] == "measured"].groupby("machine_kind", sort=False):
         differ = int((rows["between_low"] > 0).sum())
-        told.append(f"Machines of {kind} differ from each other in {differ or 'none'} of {len(rows)} comparisons.")
-    return told
+        lines.append(f"Machines of {kind} differ from each other in {differ or 'none'} of {len(rows)} comparisons.")
+    return lines
 
 
 def glances(table: pd.DataFrame) -> list[SimpleNamespace]:
@@ -118,7 +118,7 @@ def _cell(row: Mapping[str, Any] | None) -> Shown:
 
 
 def together(table: pd.DataFrame) -> Table | None:
-    """What equal machines tell together, and how far they differ; None without any."""
+    """The combined result of equal machines, and how far they differ; None without any."""
     rows = table[table["scope"] == TOGETHER].to_dict("records")
     if not rows:
         return None
@@ -147,29 +147,29 @@ def _between(row: Mapping[str, Any]) -> str | None:
 
 def warnings(machines: Mapping[str, MachineRecord], kinds: Mapping[str, str]) -> list[str]:
     """Machines of one kind that are not equal, and names of one machine."""
-    told = []
+    lines = []
     for kind in dict.fromkeys(kinds.values()):
         names = [name for name in machines if kinds[name] == kind]
         differing = unlike([machines[name] for name in names])
         if other := [title for fact, title in alike_titles() if fact in differing]:
-            told.append(
+            lines.append(
                 f"Machines of {kind} should be equal, but differ in: {listed(other)}. The combined result is for "
                 "unequal machines. Set “constraint” so that only equal ones match."
             )
     for name, record in machines.items():
         if off := clock_is_off(record.clock_ahead_s):
-            told.append(f"The clock of {name} is {off}: times of day in its records are wrong, durations are not.")
+            lines.append(f"The clock of {name} is {off}: times of day in its records are wrong, durations are not.")
     hosts: dict[str, list[str]] = {}
     for name, record in machines.items():
         if record.host_name is not None:
             hosts.setdefault(record.host_name, []).append(name)
     for host, names in hosts.items():
         if len(names) > 1:
-            told.append(
+            lines.append(
                 f"{listed(names)} are the same machine, {host}: differences between them are not differences "
                 "between machines."
             )
-    return told
+    return lines
 
 
 def facts(machines: Mapping[str, MachineRecord]) -> Table:

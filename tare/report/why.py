@@ -11,7 +11,7 @@ from tare.analysis.choice import ENVIRONMENT, of_causes
 from tare.analysis.decisions import Decision
 from tare.analysis.why import causes, suspects
 from tare.analysis.why.causes import ALL_OPERATORS, FileAccount, OperatorTime, PhaseCost
-from tare.analysis.why.reasons import Case, told_share
+from tare.analysis.why.reasons import Case, files_share
 from tare.report.evidence import Evidence
 from tare.report.machine import first_facts
 from tare.report.number_tables import interval_text, ratio_text
@@ -35,7 +35,7 @@ def arguments(evidence: Evidence) -> list[SimpleNamespace]:
 
 
 def case_of(evidence: Evidence, workload: str) -> Case:
-    """What is known of a workload, by the rules of its own campaigns."""
+    """What is known of a workload, by the rules of its campaigns."""
     made = {name: getattr(evidence, name) for name in ("metrics", "verdicts", "kernels", "fingerprints")}
     plans = {kind: one.plan.sampling for kind in ("rounds", "causes") if (one := evidence.headline(workload, kind))}
     fewest = {kind: sampling.verdict_units for kind, sampling in plans.items()}
@@ -80,10 +80,10 @@ def bytes_text(case: Case, env: str) -> str:
         return "not recorded"
     mapped, same = suspects.tree_files(case.files, env)
     others = [one for one in case.differences[env] if not one.in_tree]
-    told = [f"{same} of {mapped} mapped files of the stack are the host's"]
+    parts = [f"{same} of {mapped} mapped files of the stack are the host's"]
     for how in dict.fromkeys(one.how for one in others):
-        told.append(f"{some([one.name for one in others if one.how == how])}: {how}")
-    return "; ".join(told)
+        parts.append(f"{some([one.name for one in others if one.how == how])}: {how}")
+    return "; ".join(parts)
 
 
 def _set(compared: Sequence[causes.SetComparison], env: str) -> str:
@@ -101,14 +101,14 @@ def _set(compared: Sequence[causes.SetComparison], env: str) -> str:
 def unexplained_text(case: Case, env: str) -> str:
     """Differences with and without a suspect among the files; then files that are suspect of nothing."""
     found, cleared = case.suspicions(env)
-    told = [_suspicion(case, one, env) for one in found]
-    told += [f"{one.name.rsplit('/', 1)[-1]} differs, but nothing that uses it does" for one in cleared]
-    return "; ".join(told) or "nothing"
+    parts = [_suspicion(case, one, env) for one in found]
+    parts += [f"{one.name.rsplit('/', 1)[-1]} differs, but nothing that uses it does" for one in cleared]
+    return "; ".join(parts) or "nothing"
 
 
 def _suspicion(case: Case, one: suspects.Suspicion, env: str) -> str:
     name = metric_title(one.what).lower() if one.is_phase else one.what
-    share = told_share(case.accounts.get(env))
+    share = files_share(case.accounts.get(env))
     if one.files:
         return f"{name}: {some(one.files)}, which it uses, differs too: a possible cause, not a proof"
     if one.what == "imports_s" and share is not None:
@@ -123,8 +123,8 @@ def _suspicion(case: Case, one: suspects.Suspicion, env: str) -> str:
 def put_down(found: Sequence[Decision], env: str) -> str | None:
     """The reasons of the decisions on whole runs and steps of the headline."""
     own = [one for one in found if one.rank is not None and (one.factor, one.level) == (ENVIRONMENT, env)]
-    told = [f"{metric_title(one.metric).lower()}: {text}" for one in own if (text := because(one.reason))]
-    return "; ".join(told) or None
+    reasons = [f"{metric_title(one.metric).lower()}: {text}" for one in own if (text := because(one.reason))]
+    return "; ".join(reasons) or None
 
 
 def _notes(case: Case) -> list[str]:

@@ -1,6 +1,6 @@
 """Relocates Apptainer from a newer suite of the machine's own Debian archive, where its release has none.
 
-It is unpacked into the cache, with that suite's libc beside it, and nothing of the system replaced. Its signatures
+It is unpacked into the cache, with that suite's libc next to it, and nothing of the system replaced. Its signatures
 are checked by apt as ever.
 """
 
@@ -36,7 +36,7 @@ def debian_archive() -> tuple[str, str]:
 
 
 def private_apt(folder: Path, address: str, keyring: str) -> Callable[..., str]:
-    """apt's output, of a state of its own that knows RELOCATED_SUITE; raises UnavailableError where it fails."""
+    """apt's output, with its own state that knows RELOCATED_SUITE; raises UnavailableError where it fails."""
     for name in ("state/lists/partial", "cache/archives/partial", "parts"):
         (folder / name).mkdir(parents=True)
     sources = folder / "sources.list"
@@ -65,7 +65,7 @@ def private_apt(folder: Path, address: str, keyring: str) -> Callable[..., str]:
 
 
 def install_relocated() -> str:
-    """Apptainer of RELOCATED_SUITE in a prefix of its own in the cache, with its own libc; what it consists of.
+    """Apptainer of RELOCATED_SUITE in its own prefix in the cache, with its own libc; what it consists of.
     Raises UnavailableError where there is none, its place is unfit, or it does not run.
     """
     prefix = relocated_prefix()
@@ -95,7 +95,7 @@ def install_relocated() -> str:
 
 
 def unfit(prefix: Path) -> str | None:
-    """Why a relocated Apptainer can't lie at a place; None where it can.
+    """Why a relocated Apptainer can't be at a place; None where it can.
 
     Its mounts are below it, and it looks for those by FUSE in /proc/self/mountinfo, where a blank is written as
     \\040: after 20 s it gives up. In a guest, whose kernel mounts the image, it works below a blank as well.
@@ -118,9 +118,9 @@ def unpack(ask: Callable[..., str], packages: Sequence[str], folder: Path) -> li
 
 
 def relocate(root: Path, prefix: Path) -> None:
-    """Make the tree in `root` work once it lies at `prefix`.
+    """Make the tree in `root` work once it is at `prefix`.
 
-    Apptainer takes its prefix from where its programs lie: `apptainer` finds usr/, `starter` finds usr/lib/
+    Apptainer takes its prefix from where its programs are: `apptainer` finds usr/, `starter` finds usr/lib/
     (one folder more on a multiarch system). So settings and session folder are put where either looks.
     --force-rpath: a runpath would not reach the libraries of libraries.
     """

@@ -3,7 +3,7 @@
 `python3 -m tare.runtimes.bootstrap run` installs what the machine lacks (tare.runtimes.install), and fills .venv
 from the hash-locked requirements/run.txt; `test` adds what the tests need. pip, uv and what builds packages come
 first; then uv, which is faster, installs the lock. What it can't install pip does, which also says why not. torch,
-which only the tests need, is pip's: its CPU build may lie where pip's settings say. A stamp named by the locks'
+which only the tests need, is pip's: its CPU build may be where pip's settings say. A stamp named by the locks'
 hash makes a second run cost nothing; `--dry-run` prints the commands.
 """
 
@@ -44,8 +44,8 @@ TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 PATIENCE = ("--timeout", "15", "--retries", "1")
 RETRIES = "3"  # pip's own five make who has no network wait 8 s each time; PIP_RETRIES overrules it
 INSTALL_S = 1800.0
-# What uv is told of pip's settings, and those with which pip is not replaced.
-TOLD = {
+# The variables by which uv is given pip's settings, and those with which pip is not replaced.
+UV_NAMES = {
     "index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "find-links": "UV_FIND_LINKS",
     "trusted-host": "UV_INSECURE_HOST", "cert": "SSL_CERT_FILE",
 }  # fmt: skip
@@ -250,31 +250,31 @@ def install_lock(name: str) -> None:
 
 def uv_install(lock: Path) -> bool:
     """Install a lock's packages with uv; whether all of them are there."""
-    told = uv_variables(asked([str(PYTHON), "-m", "pip", "config", "list"]).stdout)
-    if told is None:
+    given = uv_variables(asked([str(PYTHON), "-m", "pip", "config", "list"]).stdout)
+    if given is None:
         return False
-    cache = (VENV / "uv-cache").resolve()  # beside what is linked to it; its locks lie there too
+    cache = (VENV / "uv-cache").resolve()  # next to what is linked to it; its locks are there too
     cache.mkdir(exist_ok=True)
     kept = {key: value for key, value in lean_environment().items() if not key.startswith("UV_")}
     try:
         own = {**UV_OWN, "UV_CACHE_DIR": str(cache), "TMPDIR": str(cache)}
-        return run(uv_command(lock), timeout_s=INSTALL_S, env={**kept, **own, **told}).ok
+        return run(uv_command(lock), timeout_s=INSTALL_S, env={**kept, **own, **given}).ok
     finally:
         shutil.rmtree(cache, ignore_errors=True)
 
 
 def uv_variables(settings: str) -> dict[str, str] | None:
-    """Variables that tell uv what pip is told by `pip config list`; None where only pip can do that."""
-    told = {}
+    """Variables that give uv the settings of pip that `pip config list` prints; None where only pip can do that."""
+    given = {}
     for line in sorted(settings.splitlines(), key=lambda line: line.startswith(":env:")):
         name, _, value = line.partition("=")
         name = name.rpartition(".")[2]
         if name in ONLY_PIP:
             return None
-        if name in TOLD:
+        if name in UV_NAMES:
             words = str(ast.literal_eval(value)).split()
-            told[TOLD[name]] = ("," if name == "find-links" else " ").join(words)
-    return told
+            given[UV_NAMES[name]] = ("," if name == "find-links" else " ").join(words)
+    return given
 
 
 def pip_install(lock: Path) -> None:

@@ -7,8 +7,8 @@ own data folder (in the cache) and its own socket:
 
 The kernel keeps the books. A user holds a shared lock, which goes with its process however that ends. Whoever
 watches the daemon (`python -m tare.runtimes.daemon`) waits for that lock alone, and ends the daemon once nobody has
-used it for LINGER_S, so that the next step of a workflow finds it running. The daemon has process and mount
-namespaces of its own, whose first process ends it when the watcher's pipe closes: nothing that it started, and no
+used it for LINGER_S, so that the next step of a workflow finds it running. The daemon has its own process and
+mount namespaces, whose first process ends it when the watcher's pipe closes: nothing that it started, and no
 mount, is left, whichever of them is killed. Another lock is held while any of them lives, so the next one waits.
 """
 
@@ -100,8 +100,8 @@ def hides(path: Path) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(PING_S)
             connection.connect(place.removeprefix("unix://"))
-            told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
-        pid, _, _ = PEER.unpack(told)
+            packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
+        pid, _, _ = PEER.unpack(packed)
         ours, theirs = path.stat(), Path(f"/proc/{pid}/root").joinpath(*path.absolute().parts[1:])
         return not theirs.exists() or not os.path.samestat(ours, theirs.stat())
     except OSError:
@@ -168,7 +168,7 @@ def docker_endpoint() -> Iterator[dict[str, str]]:
 @contextlib.contextmanager
 def without_users() -> Iterator[None]:
     """While the block runs no private daemon of this cache runs; raises UnavailableError with who uses one."""
-    places, told = state(), False
+    places, reported = state(), False
     for socket_path in places.folder.parent.glob("tare-*/docker.sock"):
         if socket_path != places.socket and answers(socket_path):
             raise UnavailableError(
@@ -182,9 +182,9 @@ def without_users() -> Iterator[None]:
             if names := using(places.users):
                 raise UnavailableError(f"the private Docker daemon has users: {'; '.join(names)}; wait for them")
             fcntl.flock(users, fcntl.LOCK_UN)
-            if not told:
+            if not reported:
                 say(f"waiting for the private Docker daemon to stop, {LINGER_S:.0f} s after its last user")
-                told = True
+                reported = True
             time.sleep(LOOK_S)
         yield
 
@@ -311,7 +311,7 @@ def daemon_with_data(data: Path) -> Iterator[dict[str, str]]:
 
 
 def daemon_argv(places: State, program: str) -> list[str]:
-    """The daemon in namespaces of its own, without bridge and packet filter: the machine's rules stay untouched."""
+    """The daemon in its own namespaces, without bridge and packet filter: the machine's rules stay untouched."""
     return [
         *("unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--propagation", "slave", "--"),
         *("/bin/sh", "-c", FIRST_PROCESS, "sh", str(places.folder), program),
@@ -350,7 +350,7 @@ def wait_until_idle(users: int, linger_s: float) -> None:
 
 
 def watch(places: State, program: str, linger_s: float) -> int:
-    """Run the daemon until it ends, has been idle for `linger_s` or we are told to end; its exit status."""
+    """Run the daemon until it ends, has been idle for `linger_s` or we are asked to end; its exit status."""
     with places.alive.open("a") as alive, places.users.open("a") as users:
         fcntl.flock(alive, fcntl.LOCK_EX)
         shutil.rmtree(places.folder, ignore_errors=True)

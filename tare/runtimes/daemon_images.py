@@ -1,6 +1,6 @@
 """Images that Tare loaded into a Docker daemon that is not its own, so that they can be taken away again.
 
-What lies in the private daemon goes with the cache. Standard library only, as all that `make clean-runtimes` runs.
+What the private daemon holds goes with the cache. Standard library only, as all that `make clean-runtimes` runs.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class DockerInfo:
 
     version: str  # of the daemon
     driver: str  # that keeps layers: a storage driver, or a snapshotter of containerd
-    containerd_store: bool = False  # images lie in containerd's store, and not in the classic one
+    containerd_store: bool = False  # images are in containerd's store, and not in the classic one
     # Names of its security options: `apparmor`, `cgroupns`, `rootless`, `selinux`, `userns`, ….
     security: frozenset[str] = frozenset()
     cgroup_driver: str = "cgroupfs"  # `cgroupfs`, `systemd`, or `none`
@@ -135,7 +135,7 @@ def follows_from(
 
 
 def _of_a_snap(folders: Sequence[Path], home: Path) -> Finding:
-    """A snap sees what is below home in no hidden folder, and a /tmp of its own."""
+    """A snap sees what is below home in no hidden folder, and has its own /tmp."""
     says = "Docker is a snap: it sees only folders below home that are not hidden, and has its own /tmp"
     hidden = [folder for folder in folders if not _is_seen(folder, home)]
     if not hidden:

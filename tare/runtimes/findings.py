@@ -1,4 +1,4 @@
-"""What follows for launches from how a container runtime is set up: lines that probe and doctor tell."""
+"""What follows for launches from how a container runtime is set up: lines that probe and doctor print."""
 
 from __future__ import annotations
 

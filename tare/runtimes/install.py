@@ -44,7 +44,7 @@ def install(purpose: str = "run", *, dry_run: bool = False) -> int:
         raise UserError(f"RUNTIMES={os.environ['RUNTIMES']!r}: it must be 'system' (install nothing) or unset")
     wants, reason = missing(FOR[purpose]), may_install()
     if wants and (reason or dry_run):
-        say(f"missing, and not installed ({reason or 'a dry run'}): {told(wants)}")
+        say(f"missing, and not installed ({reason or 'a dry run'}): {listed(wants)}")
         if (dry_run or reason == ONLY_ROOT) and (command := command_for(wants)):
             say(f"to install them: {as_we_can(command)}")
         if dry_run and not find_apptainer():
@@ -60,11 +60,12 @@ def install(purpose: str = "run", *, dry_run: bool = False) -> int:
                 except (TareError, OSError) as error:
                     say(f"{RELOCATED} is unavailable: {getattr(error, 'reason', None) or reason_of(error)}")
         if left := missing(FOR[purpose]):
-            say(f"still missing: {told(left)}; commands that need it will say so, and the next set-up tries again")
+            names = listed(left)
+            say(f"still missing: {names}; commands that need it will say so, and the next set-up tries again")
     return 0
 
 
-def told(wants: Sequence[Want]) -> str:
+def listed(wants: Sequence[Want]) -> str:
     """Programs and what they are for, as a person reads them."""
     return ", ".join(f"{want.programs[0]} (for {want.purpose})" for want in wants)
 
@@ -87,7 +88,7 @@ def command_for(wants: Sequence[Want]) -> str | None:
 def install_for(
     purpose: str, packages: Mapping[str, str | Sequence[str]], find: Callable[[str], object] | None = None
 ) -> None:
-    """Install what `purpose` (an environment or a stack, in words) needs besides, where we may. `packages`: program
+    """Install what else `purpose` (an environment or a stack, in words) needs, where we may. `packages`: program
     or library -> the Debian package or packages of which one brings it; `find`: whether one is here, None for
     paths.
     """

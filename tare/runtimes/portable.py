@@ -32,7 +32,7 @@ def bring(version: str) -> None:
     """See that there is a portable build of a version. Raises UnavailableError where none can be had now."""
     if os.environ.get("UV_PYTHON_DOWNLOADS") == "never":
         raise UnavailableError("UV_PYTHON_DOWNLOADS=never")
-    # uv has a lock of its own in the folder, for which it would wait for ever.
+    # uv has its own lock in the folder, for which it would wait for ever.
     with (
         locked(cache_dir() / "pythons.lock", waiting_for=f"a portable CPython {version}"),
         scratch_folder("uv") as scratch,

@@ -27,7 +27,7 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def relocated_prefix() -> Path:
-    """Where an Apptainer of a newer Debian suite lies, with its own libc."""
+    """Where an Apptainer of a newer Debian suite is, with its own libc."""
     return cache_path("runtimes", "apptainer")
 
 

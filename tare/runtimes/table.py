@@ -1,7 +1,7 @@
 """What Tare installs, and from where: this table, and the Python packages of requirements/*.txt by their hashes.
 
 Debian packages come from the archives that apt knows. Where the release has no Apptainer, that of a newer suite of
-the machine's own Debian archive is relocated into the cache (tare.runtimes.apptainer). A stack's packages stand in
+the machine's own Debian archive is relocated into the cache (tare.runtimes.apptainer). A stack's packages are in
 containers/stacks/, those of an environment that no default study names in its adapter.
 """
 

@@ -1,4 +1,4 @@
-"""Whether two studies tell the same of a comparison: two stated intervals in, an interval of their difference out.
+"""Whether two studies agree on a comparison: two stated intervals in, an interval of their difference out.
 
 The interval of the difference has as half-width the root of the sum of squares of both half-widths, each at the
 level of the difference. It covers at least as often as it says, whatever both spreads and degrees of freedom are
@@ -73,14 +73,17 @@ class Gap:
         return smallest_level(lambda level: self.interval(level).excludes_zero)
 
     def p_within(self, margin: float) -> float:
-        """The level from which on the interval lies inside a margin; 1 where none does."""
+        """The level from which on the interval is inside a margin; 1 where none is."""
         return smallest_level(lambda level: within(self.interval(level), margin))
 
 
 def within(interval: Interval, margin: float) -> bool:
-    """Whether an interval of a log-ratio lies inside a margin, which is relative and alike to both sides."""
+    """Whether an interval of a log-ratio is inside a margin, which is relative and the same to both sides."""
     limit = math.log1p(margin)
-    return interval.told is not None and -limit <= interval.told[1] and interval.told[2] <= limit
+    if interval.mean_low_high is None:
+        return False
+    _, low, high = interval.mean_low_high
+    return -limit <= low and high <= limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +101,11 @@ def judged(
     """What each difference of a family is called.
 
     "Different" and "compatible" are two statements with two ways to be wrong: of no difference, and of one that is
-    as large as the margin. Each has levels of its own, so that any false one of its kind has a probability of alpha
-    at most. One ladder for both would not do: there a difference that is rightly told would lend its level to
+    as large as the margin. Each has its own levels, so that any false one of its kind has a probability of alpha
+    at most. One ladder for both would not do: there a difference that is rightly stated would lend its level to
     another that is as large.
 
-    `margins`: of each. `levels`: of a family, from the levels at which each is told and from alpha.
+    `margins`: of each. `levels`: of a family, from the levels at which each is conclusive and from alpha.
     """
     apart = levels([gap.p_different for gap in gaps], alpha)
     inside = levels([gap.p_within(margin) for gap, margin in zip(gaps, margins, strict=True)], alpha)

@@ -1,7 +1,7 @@
 """Conformal prediction intervals whose calibration is grouped: numbers in, numbers out.
 
 Rows of one group resemble each other, so groups are what is exchangeable, and each weighs the same, however many
-rows it has. The next value is one of a group that has not been seen. Where each row is a group of its own, the
+rows it has. The next value is one of a group that has not been seen. Where each row is its own group, the
 interval is the ungrouped one. With fewer groups than `fewest_groups` no finite interval holds at that level.
 
 Sources: Barber, Candes, Ramdas and Tibshirani 2021 (jackknife+, which covers 1 - 2 alpha at least, and 1 - alpha
@@ -48,7 +48,6 @@ def jackknife_plus(mean: float, groups: Sequence[LeftOut], alpha: float) -> Inte
     """Around the prediction of a model that was fitted to all groups, from those that left out one each."""
     low = -grouped_quantile([np.abs(group.residuals) - group.predicted for group in groups], alpha)
     high = grouped_quantile([np.abs(group.residuals) + group.predicted for group in groups], alpha)
-    told = math.isfinite(low) and math.isfinite(high)
-    return Interval(
-        n=len(groups), mean=mean, low=min(low, mean) if told else None, high=max(high, mean) if told else None
-    )
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return Interval(n=len(groups), mean=mean, low=None, high=None)
+    return Interval(n=len(groups), mean=mean, low=min(low, mean), high=max(high, mean))

@@ -6,7 +6,7 @@ Work that repeats something n times takes
 
 A job that takes F once, and L for all its steps, on the host takes in an environment o(L) = (dF + d L) / (F + L)
 more, as a share: dF is in seconds, environment less host; d is the step's ratio less one (the split of a job into a
-fixed and a proportional part, Amdahl 1967, written as a ratio). The intervals are ranges over a box: where dF lies
+fixed and a proportional part, Amdahl 1967, written as a ratio). The intervals are ranges over a box: where dF is
 in its interval and d in its own, each at level 1 - alpha / 2, both do at level 1 - alpha (Bonferroni), whatever
 their correlation, and so does everything that follows from them, for all lengths together. F is taken as measured.
 
@@ -19,7 +19,7 @@ with half the round trip as L and the stream as B. A parameter server's one cabl
 workers one after the other, and then gives them the parameters: t(b) = 2 w b / B.
 
 Something that takes C seconds once (to build, to pull) and saves s seconds in every run is paid back by n = C / s
-runs. Where s lies in an interval, n lies between C by its upper end and C by its lower one; an end at or below zero
+runs. Where s is in an interval, n is between C by its upper end and C by its lower one; an end at or below zero
 never pays. C is taken as measured: whoever has an interval of it too, takes its ends in turn.
 """
 

@@ -16,7 +16,7 @@ def holm_levels(p_values: Sequence[float], alpha: float) -> list[float]:
 
     Holm's ladder: the k-th smallest of m p-values is held against alpha / (m - k + 1), and the first that fails
     ends it. What fails, and all after it, get that step's level: they hold together. What differs already at
-    alpha / m gets that, so that its size is told as strictly as by Bonferroni; the others the level of their step.
+    alpha / m gets that, so that its size is stated as strictly as by Bonferroni; the others that of their step.
     `p_values`: of each comparison, the level from which on its interval excludes zero; 1 where there is none.
     """
     size = len(p_values)

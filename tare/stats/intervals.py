@@ -44,8 +44,8 @@ class Interval:
     high: float | None
 
     @property
-    def told(self) -> tuple[float, float, float] | None:
-        """Mean, low and high; None where there is no interval."""
+    def mean_low_high(self) -> tuple[float, float, float] | None:
+        """None where there is no interval."""
         if self.mean is None or self.low is None or self.high is None:
             return None
         return self.mean, self.low, self.high
@@ -53,12 +53,12 @@ class Interval:
     @property
     def excludes_zero(self) -> bool:
         """Whether it has two ends on one side of zero."""
-        return self.told is not None and not self.told[1] <= 0 <= self.told[2]
+        return self.mean_low_high is not None and not self.mean_low_high[1] <= 0 <= self.mean_low_high[2]
 
     @property
     def width(self) -> float:
         """From low to high; 0 where there is no interval."""
-        return self.told[2] - self.told[1] if self.told else 0.0
+        return self.mean_low_high[2] - self.mean_low_high[1] if self.mean_low_high else 0.0
 
     def mapped(self, shown: Callable[[float], float]) -> Interval:
         """The same on another scale, which goes up with this one."""
@@ -132,7 +132,7 @@ class Estimate:
         return smallest_level(lambda alpha: self.interval(alpha).excludes_zero)
 
     def guarded(self, others: Sequence[Spread]) -> Estimate:
-        """With the moderated spread beside the own: values that happen to be close give no narrow interval.
+        """With the moderated spread in addition: values that happen to be close give no narrow interval.
 
         The own stays, since a comparison that varies more than the others would be covered too rarely by the
         moderated spread alone (docs/proof.md).
@@ -146,18 +146,18 @@ def _p_value(mean: float, spread: Spread, n: int) -> float:
     return 2 * float(special.stdtr(spread.degrees, -abs(mean) * math.sqrt(n) / spread.unit))
 
 
-def smallest_level(told: Callable[[float], bool]) -> float:
-    """The smallest alpha, by halving its logarithm, at which an interval tells something; 1 where none does."""
+def smallest_level(is_conclusive: Callable[[float], bool]) -> float:
+    """The smallest alpha, by halving its logarithm, at which an interval is conclusive; 1 where none is."""
     low, high = math.log(LEAST_LEVEL), 0.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (low, middle) if told(math.exp(middle)) else (middle, high)
+        low, high = (low, middle) if is_conclusive(math.exp(middle)) else (middle, high)
     return math.exp(high)
 
 
-def tellable(interval: Interval) -> Interval:
+def without_wild_ends(interval: Interval) -> Interval:
     """An interval of log-ratios as it is; without its ends where they reach beyond LARGEST_RATIO."""
-    if interval.told is None or max(map(abs, interval.told)) <= math.log(LARGEST_RATIO):
+    if interval.mean_low_high is None or max(map(abs, interval.mean_low_high)) <= math.log(LARGEST_RATIO):
         return interval
     return replace(interval, low=None, high=None)
 
@@ -199,7 +199,7 @@ def trimmed(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.nd
 
 
 def two_stage(estimate: Estimate, pilot: Sequence[float]) -> Estimate:
-    """An estimate whose number of units was chosen from a pilot's spread: Stein's spread beside its own."""
+    """An estimate whose number of units was chosen from a pilot's spread: Stein's spread in addition to its own."""
     of_pilot = student(pilot).spreads
     return replace(estimate, spreads=(*estimate.spreads, *of_pilot)) if estimate.spreads else estimate
 
@@ -208,16 +208,16 @@ def moderated(own: Spread, others: Sequence[Spread]) -> Spread:
     """A spread drawn towards those of comparable contrasts (Smyth 2004: empirical Bayes, moments of log variances).
 
     The prior's degrees of freedom follow from how much the others' variances scatter beyond what their own degrees
-    explain, MOST_PRIOR at most; with one other nobody can tell, and MOST_PRIOR it is.
+    explain, MOST_PRIOR at most; with a single other that can't be determined, and it is MOST_PRIOR.
     `others`: of contrasts that would have its standard deviation if all launches varied alike.
     """
-    told = [other for other in others if other.unit > 0]
-    if not told:
+    positive = [other for other in others if other.unit > 0]
+    if not positive:
         return own
-    half = np.array([other.degrees for other in told]) / 2
-    logs = np.log([other.unit**2 for other in told]) - special.digamma(half) + np.log(half)
+    half = np.array([other.degrees for other in positive]) / 2
+    logs = np.log([other.unit**2 for other in positive]) - special.digamma(half) + np.log(half)
     prior = MOST_PRIOR
-    if len(told) > 1:
+    if len(positive) > 1:
         prior = _degrees_of(float(logs.var(ddof=1) - special.polygamma(1, half).mean()))
     variance = math.exp(float(logs.mean()) + float(special.digamma(prior / 2)) - math.log(prior / 2))
     degrees = prior + own.degrees
@@ -255,9 +255,9 @@ def stein_units(spread: float, half_width: float, pilot: int, alpha: float) -> i
 
 def judge(interval: Interval, margin: float) -> Verdict:
     """The verdict of an interval of log-ratios; `margin` is relative, alike to both sides on a log scale."""
-    if interval.told is None:
+    if interval.mean_low_high is None:
         return "inconclusive"
-    (_, low, high), limit = interval.told, math.log1p(margin)
+    (_, low, high), limit = interval.mean_low_high, math.log1p(margin)
     inside = -limit <= low and high <= limit
     holds_zero = low <= 0 <= high
     if inside:
@@ -270,9 +270,9 @@ def qualified(typical: str, total: str, stalls: Interval | None) -> str:
 
     `stalls`: of the log-ratio of all time less that of the typical time; None where the two are one.
     """
-    told = stalls.told if stalls else None
+    ends = stalls.mean_low_high if stalls else None
     if typical == "equivalent":
-        alike = total == typical and (told is None or told[1] <= 0 <= told[2])
+        alike = total == typical and (ends is None or ends[1] <= 0 <= ends[2])
     else:
         alike = typical != "different within margin" or total in ("equivalent", typical)
     return typical if alike else typical + BUT_FOR_STALLS
@@ -290,9 +290,9 @@ def unseen_stalls(steps: int) -> float:
 
 def allowing_unseen(total: Interval, steps: int) -> Interval:
     """The interval of all time, with what stalls too rare to be seen may add to either side."""
-    if total.told is None:
+    if total.mean_low_high is None:
         return total
-    (_, low, high), unseen = total.told, unseen_stalls(steps)
+    (_, low, high), unseen = total.mean_low_high, unseen_stalls(steps)
     return replace(total, low=low - unseen, high=high + unseen)
 
 
@@ -300,8 +300,8 @@ def all_within(estimates: Sequence[tuple[Estimate, float]], alpha: float) -> flo
     """The smallest margin, relative, that holds all of them at level 1 - alpha; None where one has no interval.
 
     An intersection-union test (Berger 1982): each is held to two one-sided tests at alpha, without a correction for
-    their number, since the statement is false as soon as one of them lies outside.
-    `estimates`: each with what may lie beyond its interval to either side, of the log-ratio.
+    their number, since the statement is false as soon as one of them is outside.
+    `estimates`: each with how far the log-ratio may be beyond its interval, to either side.
     """
     halves = [estimate.half_width(2 * alpha) for estimate, _ in estimates]
     ends = [
@@ -323,7 +323,7 @@ def more_units(values: Sequence[float], alpha: float, margin: float) -> int | No
     """Units more, in a new campaign, after which an interval as this one would say something.
 
     As if mean and spread stayed what they are: the half-width has to fall below the distance of the mean from zero,
-    or below its distance from the margin, whichever is larger. None with too few values to tell.
+    or below its distance from the margin, whichever is larger. None with too few values.
     """
     sample = np.asarray(values, dtype=float)
     if len(sample) < FEWEST_UNITS:
@@ -369,7 +369,7 @@ def body_estimates(rounds: Sequence[Mapping[str, float]], names: Sequence[str]) 
     """What the interval of each launch's mean log-ratio rests on in slices: Student's, with its own spread.
 
     Slices take the storms out of a round's ratios, so that trimming has nothing to gain; and a launch with a lone
-    tail or with phases of its own varies more than the others, so that no spread is lent (docs/proof.md).
+    tail or with its own phases varies more than the others, so that no spread is lent (docs/proof.md).
     """
     return {name: student(ratios) for name, ratios in log_ratios_of(rounds, names).items()}
 

@@ -1,7 +1,7 @@
 """One effect measured on several machines that are meant to be equal: their mean, and how far they differ.
 
-A random-effects model: the effect of a machine is the mean plus a deviation of its own, and each was measured with
-an error of its own. Variance between machines: Paule and Mandel 1982; its interval: Q-profile, Viechtbauer 2007.
+A random-effects model: the effect of a machine is the mean plus its own deviation, and each was measured with
+its own error. Variance between machines: Paule and Mandel 1982; its interval: Q-profile, Viechtbauer 2007.
 The mean's interval: Knapp and Hartung 2003, never narrower than the errors alone make it. What one more machine is
 expected to have: Higgins, Thompson and Spiegelhalter 2009.
 """
@@ -24,7 +24,7 @@ LARGEST = 1e6  # a variance of log-ratios above it is no finding
 
 @dataclass(frozen=True, kw_only=True)
 class Between:
-    """What several machines tell together."""
+    """The joint result of several machines."""
 
     mean: Interval  # of the effects; `n` counts machines
     spread: Interval  # standard deviation between machines, without the error of each

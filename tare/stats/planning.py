@@ -64,9 +64,9 @@ def shared_out(available_s: float, least_s: Sequence[float], wanted_s: Sequence[
 
     Where what is available covers what each wants, or takes in any case if that is more, each gets that at least.
     `available_s`: for all of them together. `least_s`: what each takes in any case; where these take more than is
-    available, each gets just that. `wanted_s`: positive; None where nobody knows, which stands for the mean of the
-    others, or for equal shares. Returns seconds that add up to `available_s`, or to the sum of `least_s` where that
-    is more. Raises ValueError where what is wanted, or taken in any case, is not positive.
+    available, each gets just that. `wanted_s`: positive; None where unknown: then the mean of the others, or equal
+    shares. Returns seconds that add up to `available_s`, or to the sum of `least_s` where that is more. Raises
+    ValueError where what is wanted, or taken in any case, is not positive.
     """
     known = [value for value in wanted_s if value is not None]
     if any(not math.isfinite(value) or value <= 0 for value in (*known, *least_s)):

@@ -19,9 +19,9 @@ def quotient_of_sums(
     """A sum of means by another, with Fieller's interval at level 1 - alpha; the samples are independent.
 
     Degrees of freedom are Welch's and Satterthwaite's of `above` - q `below` at the quotient q itself.
-    `above`, `below`: each sample with the sign that its mean counts with; none stands in both. `alpha`: of the
-    two-sided interval. Returns the interval; `n` is the size of the smallest sample. None where the sum below can't
-    be told from zero.
+    `above`, `below`: each sample with the sign that its mean counts with; none is in both. `alpha`: of the
+    two-sided interval. Returns the interval; `n` is the size of the smallest sample. Without ends where the sum
+    below can't be distinguished from zero.
     """
     samples = [np.asarray(values, dtype=float) for _, values in (*above, *below)]
     n = min(map(len, samples))

@@ -74,13 +74,13 @@ class CauseFound(Record):
     Attributes:
         cause, title: of the table.
         finding: `confirmed`: without it the difference is smaller; `excluded`: it explains no part of that
-            that is worth naming; `open`: neither could be told; `not tried`.
+            that is worth naming; `open`: inconclusive; `not tried`.
         reason: why it was not tried.
         evidence: facts in which the environments differ.
         change: what the confirming launches had otherwise.
         gained: the environment's time with the change, as a ratio to that without.
         without: its time without the change as a ratio to the reference's, in the same rounds if it differs there.
-        share: of the logarithm of `without` that the change takes away; None where that is not told from zero.
+        share: of the logarithm of `without` that the change takes away; None where it may be zero.
         advice: the option or line that mends it; None where the environment is faster than the reference.
     """
 
@@ -137,7 +137,7 @@ class Answer(FileRecord):
         confidence: of each interval; margin: what counts as equal, relative.
         rounds: that count; minutes: taken, and the budget.
         reference: its name; reference_s: seconds of a whole run of it, by part and in all.
-        step_s: seconds of a step of the reference; steps: what told them.
+        step_s: seconds of a step of the reference; steps: what reported them.
         control: whole runs of the reference's second launch against its first, and steps.
         hook: whole runs of the reference with the hook that detects steps, against those without it.
         environments: the others, in the order given.

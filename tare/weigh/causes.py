@@ -65,7 +65,7 @@ class Side:
             container too; what is seen inside where this machine can't look.
         weight: of its control groups' processor time, in words; None where nobody has set one.
         servers_share: processor time of what serves its files, by that of the job.
-        workdir: of the job. data: paths of its own data, and from where of this machine each is shown, if known.
+        workdir: of the job. data: paths of the data of the job, each with its source on this machine, if known.
         storage: what stores the layers of its image, where a daemon or the like does.
     """
 
@@ -82,15 +82,15 @@ class Side:
 
     @property
     def threads(self) -> int | None:
-        """Threads that its numerical libraries use, or that they were told to."""
+        """Threads that its numerical libraries use, or are set to use."""
         if self.python is not None and self.python.torch is not None:
             return self.python.torch.threads
         for one in self.python.libraries.values() if self.python is not None else ():
             if one.threads:
                 return one.threads
         for name in THREADS:
-            if (told := self.seen.variables.get(name, "")).isdigit():
-                return int(told)
+            if (value := self.seen.variables.get(name, "")).isdigit():
+                return int(value)
         return self.seen.cpu_count
 
     @property
@@ -425,7 +425,7 @@ def _threads(reference: Side, side: Side, name: str) -> Suspicion | None:
     if not unlike and (reference.threads == side.threads or None in (reference.threads, side.threads)):
         return None
     if not unlike and side.seen.cpu_count != reference.seen.cpu_count:
-        return None  # they follow the processors, which are a cause of their own
+        return None  # they follow the processors, which are a separate cause
     evidence = [_differs(one, reference.seen.variables.get(one), side.seen.variables.get(one)) for one in unlike]
     evidence.append(_differs("threads", reference.threads, side.threads))
     change = _as_reference(reference, unlike, "the number of threads")
@@ -462,13 +462,13 @@ def _affinity(reference: Side, side: Side, name: str) -> Suspicion | None:
     if narrowed is not None and narrowed != _narrowed(reference.python):
         evidence.append(_differs("processors of its threads at its end", _narrowed(reference.python), narrowed))
         bound = tuple(one for one in BINDINGS if one in side.seen.variables)
-        told = " and ".join(bound) or "OpenMP's own choice"
+        setting = " and ".join(bound) or "OpenMP's own choice"
         changes.append(
             Change(
                 name="OMP_PROC_BIND=false",
                 variables={"OMP_PROC_BIND": "false", "KMP_AFFINITY": "disabled"},
                 unset=tuple(one for one in bound if one not in ("OMP_PROC_BIND", "KMP_AFFINITY")),
-                advice=f"set OMP_PROC_BIND=false: {told} binds the threads",
+                advice=f"set OMP_PROC_BIND=false: {setting} binds the threads",
             )
         )
     if not evidence:

@@ -17,9 +17,9 @@ HEADINGS = ("environment", "before", "after", "change")
 def changed(before: Ratio, after: Ratio) -> Ratio | None:
     """The ratio of two ratios, with the interval of independent ones; None where one has no interval."""
     first, second = before.log, after.log
-    if first.told is None or second.told is None:
+    if first.mean_low_high is None or second.mean_low_high is None:
         return None
-    mean = second.told[0] - first.told[0]
+    mean = second.mean_low_high[0] - first.mean_low_high[0]
     half = math.hypot(second.width / 2, first.width / 2)
     rounds = min(before.rounds, after.rounds)
     return Ratio(ratio=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half), rounds=rounds)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tare.analysis.reported_steps import AFTER, BEFORE, STEPS, parts_by_steps, step_times
 from tare.analysis.sliced_rounds import Terms, terms_of
-from tare.analysis.told_steps import AFTER, BEFORE, STEPS, parts_by_steps, step_times
 from tare.model.journals.units import real_s
 from tare.model.records.campaigns import VERDICT_UNITS, Unit
 from tare.model.registry import HOST
@@ -125,7 +125,7 @@ def _whole(rounds: Sequence[Unit], names: tuple[str, str, str]) -> WholeRun | No
 
 
 def _body_parts(rounds: Sequence[Unit], names: tuple[str, str, str]) -> dict[str, Estimate]:
-    """Seconds of the parts of a program that tells its steps, more than in the reference."""
+    """Seconds of the parts of a program that reports its steps, more than in the reference."""
     rows = [[parts_by_steps(unit.launches[name]) for name in names] for unit in rounds]
     whole = [[one for one in row if one is not None] for row in rows if None not in row]
     if len(whole) < len(rows) or not rows:

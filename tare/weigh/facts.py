@@ -103,7 +103,7 @@ class Surroundings(Record):
         return found.size_bytes or usual
 
     def mount_of(self, path: str) -> Mount | None:
-        """The mount on which a path lies: of those with the longest point, the last one."""
+        """The mount of a path: of those with the longest point, the last one."""
         target = PurePosixPath(path)
         above = [one for one in self.mounts if target.is_relative_to(one.point)]
         return max(above, key=lambda one: len(PurePosixPath(one.point).parts), default=None)
@@ -314,7 +314,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _limits(text: str) -> Iterator[tuple[str, int | None]]:
-    """Soft limits: the name stands in the first 25 columns, the soft limit in the next 20."""
+    """Soft limits: the name is in the first 25 columns, the soft limit in the next 20."""
     for line in text.splitlines()[1:]:
         name, soft = line[:25].strip(), line[26:46].strip()
         yield name, None if soft == UNLIMITED else int(soft)

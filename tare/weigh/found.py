@@ -1,4 +1,4 @@
-"""What the rounds of the environments say, and the answer that is told from it."""
+"""What the rounds of the environments say, and the answer that follows from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tare import __version__
-from tare.analysis.told_steps import why_no_steps
+from tare.analysis.reported_steps import why_no_steps
 from tare.experiments.sliced import LEFT_OUT
 from tare.machine import facts
 from tare.model.choices import Choice
@@ -82,7 +82,7 @@ class Found:
         return found
 
     def _steps(self, name: str) -> Steps | None:
-        """What told the steps of a launch of an environment; None where no launch was watched."""
+        """The steps of a launch of an environment, and what reported them; None where no launch was watched."""
         launches = [unit.launches[name] for unit in self.units if name in unit.launches]
         return next((one.steps for one in reversed(launches) if one.ok and one.steps is not None), None)
 
@@ -100,7 +100,7 @@ class Found:
         hook: Interval | None = None,
         interrupted: bool = False,
     ) -> Answer:
-        """As it is told.
+        """The answer to write and to print.
 
         Args:
             minutes: taken.
@@ -139,17 +139,17 @@ class Found:
             sought=request.confirm,
             remarks=(
                 *self.rounds.remarks,
-                *([IN_THE_WAY] if fail_beside_others(self.rounds.sealed().units) else []),
+                *([IN_THE_WAY] if fail_only_in_turn(self.rounds.sealed().units) else []),
                 *self._remarks(control),
                 *steps_remarks(first.name, steps, watched),
             ),
         )
 
     def _remarks(self, control: Cost) -> Iterator[str]:
-        """What the reader has to know beside the rows."""
-        told = control.run.told if control.run is not None else None
-        if told is not None:
-            _, low, high = told
+        """What the reader has to know in addition to the rows."""
+        ends = control.run.mean_low_high if control.run is not None else None
+        if ends is not None:
+            _, low, high = ends
             if not low <= 0 <= high:
                 yield (
                     "The A/A control does not contain zero: two launches of the same environment differ by more "
@@ -161,7 +161,7 @@ class Found:
                     f"The A/A control spans ±{50 * (high - low):.1f}%, more than the margin, likely because other "
                     f"programs use this machine. --minutes {more} are expected to bring it within the margin."
                 )
-        step = control.step.told if control.step is not None else None
+        step = control.step.mean_low_high if control.step is not None else None
         if step is not None and not step[1] <= 0 <= step[2]:
             yield (
                 "The A/A control of steps does not contain zero: two launches of the same environment differ by "
@@ -220,8 +220,8 @@ class Found:
 
     def _refused(self) -> str | None:
         plan = self.rounds.sealed().plan
-        told = (str(unit.slicing["refused"]) for unit in self.units if unit.slicing and unit.slicing["refused"])
-        return plan.slicing_refused or next(told, None)
+        reasons = (str(unit.slicing["refused"]) for unit in self.units if unit.slicing and unit.slicing["refused"])
+        return plan.slicing_refused or next(reasons, None)
 
 
 def steps_remarks(reference: str, steps: Steps | None, hook: Ratio | None) -> Iterator[str]:
@@ -239,7 +239,7 @@ def steps_remarks(reference: str, steps: Steps | None, hook: Ratio | None) -> It
         yield f"The hook that detects steps makes a run of {reference} {between(hook)}."
 
 
-def fail_beside_others(units: Sequence[Unit]) -> bool:
+def fail_only_in_turn(units: Sequence[Unit]) -> bool:
     """Whether launches fail that take turns with others, of environments in which the job runs by itself."""
     every = [
         (name, one.ok, one.slices.is_sliced)

@@ -1,6 +1,6 @@
 """A user's job as a program: its command in its own folder, with the variables of its environment, and a hook.
 
-The hook is a folder that comes first in PYTHONPATH (hook/sitecustomize.py). It and what it writes lie in a launch's
+The hook is a folder that comes first in PYTHONPATH (hook/sitecustomize.py). It and what it writes are in a launch's
 own folder, so that nothing else of this machine has to be shown. What it wrote is read when the launch has ended:
 when each step ended, and of launches that are asked for them, facts of the process.
 """
@@ -33,7 +33,7 @@ NCCL_LOG = "nccl."  # begins the names of files, one of each process
 TRANSPORT = re.compile(r"\bvia ((?:P2P|SHM|NET|COLLNET)/\w+)")
 MOST_LOG_BYTES = 4 << 20
 NUMBER = struct.Struct("=qq")
-MOST_TELLERS = 8
+MOST_SOURCES = 8
 
 
 class HookNotes(Record):
@@ -41,9 +41,9 @@ class HookNotes(Record):
 
     Attributes:
         first_pid: of the process that Python was started as; pid: of this one, which may be forked from it.
-        tellers: what told steps, by number.
+        tellers: what reported steps, by number.
         passes: backward passes of PyTorch.
-        errors: of the hook. lacking: why something can't tell steps. shadowed: the `sitecustomize` that it hides.
+        errors: of the hook. lacking: why something can't report steps. shadowed: the `sitecustomize` that it hides.
         ended: whether the process came to its end in order.
     """
 
@@ -182,38 +182,38 @@ def _plain(paths: Iterable[Path]) -> list[Path]:
 
 
 def _noted(path: Path) -> list[tuple[int, int]]:
-    """Instants of steps and the numbers of their tellers; none where the process noted none."""
+    """Instants of steps and the numbers of their sources; none where the process noted none."""
     return [(at, number) for at, number in NUMBER.iter_unpack(path.read_bytes()) if at] if _plain([path]) else []
 
 
 def steps_in(wrote: Path) -> Steps:
-    """The steps of the process that noted most, in the launch's clock; of several tellers, that of most steps.
+    """The steps of the process that noted most, in the launch's clock; of several sources, that of most steps.
 
     Raises:
         IntegrityError: the hook wrote something else.
     """
     notes = [parse(HookNotes, read_json(path), str(path)) for path in _plain(wrote.glob("hook.*.json"))]
-    tellers = {str(one.pid): one.tellers for one in notes}
+    sources = {str(one.pid): one.tellers for one in notes}
     found: list[tuple[str, list[int], str]] = []
     for path in _plain(wrote.glob("steps.*")):
         pairs = _noted(path)
         pid = path.name.split(".")[1]
-        names = tellers.get(pid, ())
+        names = sources.get(pid, ())
         if any(not 0 <= number < max(1, len(names)) for _, number in pairs):
             raise IntegrityError(f"{path}: a step has no known source")
         counts = Counter(number for _, number in pairs)
         if counts:
             (most, _), *_ = counts.most_common(1)
-            teller = names[most] if names else "the hook"
-            found.append((teller, [at for at, number in pairs if number == most], pid))
+            source = names[most] if names else "the hook"
+            found.append((source, [at for at, number in pairs if number == most], pid))
     name, ends, pid = max(found, key=lambda one: len(one[1]), default=(None, [], ""))
     return Steps(
         teller=name,
         ends_ns=tuple(ends),
-        others=tuple(sorted({one for names in tellers.values() for one in names} - {name})[:MOST_TELLERS]),
+        others=tuple(sorted({one for names in sources.values() for one in names} - {name})[:MOST_SOURCES]),
         passes=next((one.passes for one in notes if str(one.pid) == pid and one.ended and one.passes), None),
         processes=max(1, len(found)),
-        ran=bool(tellers),
+        ran=bool(sources),
         shadowed=next((one.shadowed for one in notes if one.shadowed), None),
         lacking=tuple(dict.fromkeys(text for one in notes for text in one.lacking)),
         errors=tuple(dict.fromkeys(text for one in notes for text in one.errors)),

@@ -36,7 +36,7 @@ class Place:
     seen: Surroundings
     limits: caller.Limits
     storage: str | None = None  # what stores the layers of its image
-    alone: str | None = None  # why its launches can't be sliced beside the others
+    alone: str | None = None  # why its launches can't be sliced with the others
     hooked: bool = True  # the hook watches its launches, where steps are asked for
 
     def side(self, request: Request, python: PythonFacts | None, servers_share: float = 0.0) -> Side:

@@ -56,7 +56,7 @@ HALF_WIDTHS = 4  # of the interval that the budget is spent for, in a margin
 
 
 def launch_name(name: str) -> str:
-    """What plans call the launch of an environment that is not the reference: no other has the name of its own."""
+    """The name in plans of a launch of an environment that is not the reference: no other launch has it."""
     return f"{name}~" if name == HOST else name
 
 
@@ -94,7 +94,7 @@ class Rounds:
         return self.facts / f"{place.choice.name}.python.json"
 
     def python_of(self, name: str) -> PythonFacts | None:
-        """What the job's Python was in an environment of this name; None where none told it."""
+        """What the job's Python was in an environment of this name; None where none reported it."""
         path = self._facts_file(self.places[name])
         return parse(PythonFacts, read_json(path), str(path)) if path.exists() else None
 
@@ -102,7 +102,7 @@ class Rounds:
         """The plan of the campaign."""
         request, refused = self.request, self._refused()
         alone = {name: reason for name, own in self.launches.items() if (reason := self.places[own].alone)}
-        asked = [place.choice.told() for place in self.places.values()]
+        asked = [place.choice.as_recorded() for place in self.places.values()]
         return Plan(
             kind="weigh",
             study="own-job",

@@ -153,7 +153,7 @@ class Containers(Plain):
             yield
 
     def hides(self, path: Path) -> bool:
-        """As Docker's daemon does with what was mounted after it began in mounts of its own."""
+        """As Docker's daemon does with what was mounted after it began in its own mount namespace."""
         return self.inner is not None and daemon.hides(path)
 
     def environment_variables(self) -> dict[str, str]:
@@ -181,11 +181,11 @@ class Containers(Plain):
             if "no such image" in found.stderr.lower() or "image not known" in found.stderr.lower():
                 return None
             raise UnavailableError(f"{self.choice.text}: {found.explain()}")
-        (told,) = json.loads(found.stdout)
-        identity = told["Id"] if told["Id"].startswith("sha256:") else f"sha256:{told['Id']}"
-        digest = next((one.partition("@")[2] for one in told.get("RepoDigests") or []), identity)
-        told_driver = getattr(getattr(self.inner, "told", None), "driver", None)
-        storage = (told.get("GraphDriver") or {}).get("Name") or told_driver
+        (inspected,) = json.loads(found.stdout)
+        identity = inspected["Id"] if inspected["Id"].startswith("sha256:") else f"sha256:{inspected['Id']}"
+        digest = next((one.partition("@")[2] for one in inspected.get("RepoDigests") or []), identity)
+        driver = getattr(getattr(self.inner, "known_info", None), "driver", None)
+        storage = (inspected.get("GraphDriver") or {}).get("Name") or driver
         return Image(reference=identity, digest=digest, storage=storage)
 
     def _call(self, *arguments: str, timeout_s: float = CALL_S) -> Finished:
@@ -194,11 +194,11 @@ class Containers(Plain):
     def command(self, launch: Launch) -> list[str]:
         """`run` with what names the launch, then the user's options. The root of a rootless daemon is this user."""
         options = self.choice.options
-        told = getattr(self.inner, "told", None)  # what Docker's daemon has said
-        own = "0:0" if told is not None and told.rootless else f"{launch.uid}:{launch.gid}"
+        info = getattr(self.inner, "known_info", None)  # what Docker's daemon has said
+        own = "0:0" if info is not None and info.rootless else f"{launch.uid}:{launch.gid}"
         user = [] if option_values(options, *USERS) else ["--user", own]
         if not option_values(options, "--userns"):
-            user += ["--userns=host"] if told is not None and told.remaps else []
+            user += ["--userns=host"] if info is not None and info.remaps else []
             user += ["--userns=keep-id"] if self.choice.runtime == "podman" and launch.uid != 0 else []
         cut_off = launch.isolate_network and not option_values(options, *NETWORKS)
         return [
@@ -354,5 +354,5 @@ def runtime_of(choice: Choice, shell: Mapping[str, str]) -> Plain:
 
 
 def image_folder() -> Path:
-    """Where images that were pulled lie."""
+    """The folder of pulled images."""
     return cache_path("weigh", "images", str(os.getuid()))

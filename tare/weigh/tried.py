@@ -232,9 +232,9 @@ def judged(gained: Interval, whole: float) -> tuple[Finding, float | None]:
         gained: log-ratio of runs with the change to those without.
         whole: log-ratio of runs without it to the reference's.
     """
-    if gained.told is None or not whole:
+    if gained.mean_low_high is None or not whole:
         return "open", None
-    least, share, most = sorted(-one / whole for one in gained.told)
+    least, share, most = sorted(-one / whole for one in gained.mean_low_high)
     if least > 0 and share >= SMALLEST_SHARE:
         return "confirmed", share
     return ("excluded" if most < SMALLEST_SHARE else "open"), None

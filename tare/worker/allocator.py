@@ -13,7 +13,7 @@ OPTIONS = ((M_TRIM_THRESHOLD, -1), (M_TOP_PAD, 64 << 20), (M_MMAP_THRESHOLD, 1 <
 
 
 def use(level: Optional[str]) -> None:
-    """Put this process's allocator at a level, `steady` alone does something; OSError where it can't be told."""
+    """Put this process's allocator at a level; only `steady` does something. OSError where it can't be set."""
     if level != STEADY:
         return
     lacking = why_not_steady()
@@ -45,11 +45,11 @@ def why_not_steady() -> Optional[str]:
 
 def why_not_default(variables: Mapping[str, str]) -> Optional[str]:
     """Why a process with these variables has not the allocator as the C library makes it; None where it has."""
-    told = sorted(
+    names = sorted(
         name
         for name, value in variables.items()
         if name.startswith("MALLOC_") or (name == "GLIBC_TUNABLES" and "glibc.malloc" in value)
     )
     return (
-        "the launch's allocator was told otherwise from its start by {}".format(", ".join(told)) if told else None
+        "the launch's allocator was set otherwise from its start by {}".format(", ".join(names)) if names else None
     )

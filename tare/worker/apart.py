@@ -1,4 +1,4 @@
-"""Work in a process of its own, forked from this one: what it leaves in memory ends with it."""
+"""Work in a separate process, forked from this one: what it leaves in memory ends with it."""
 
 import json
 import os
@@ -56,14 +56,14 @@ def apart(work: Callable[[], Any], path: str, what: str) -> Any:
         raise ChildError("the process of {} was ended by signal {}".format(what, os.WTERMSIG(status)))
     try:
         with open(path) as handle:
-            told = json.load(handle)
+            outcome = json.load(handle)
     except (IOError, OSError, ValueError):  # it left before it wrote, or could not write
         said = "the process of {} ended with status {}".format(what, os.WEXITSTATUS(status))
         raise ChildError(said) from None
     os.remove(path)
-    if "reason" in told:
-        raise ChildError("the process of {} failed: {}".format(what, told["reason"]))
-    return told["made"]
+    if "reason" in outcome:
+        raise ChildError("the process of {} failed: {}".format(what, outcome["reason"]))
+    return outcome["made"]
 
 
 def write_made(work: Callable[[], Any], path: str) -> int:

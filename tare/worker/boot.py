@@ -76,7 +76,7 @@ def unpack(archive: str, folder: str) -> None:
 
 
 def start(argv: "List[str]", line: Line, talks: bool) -> int:
-    """The worker, in a group of its own; one that does not talk has no input, and prints to standard error."""
+    """The worker, in its own process group; one that does not talk has no input, and prints to standard error."""
     child = os.fork()
     if child == 0:
         try:

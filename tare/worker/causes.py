@@ -4,7 +4,7 @@ Nothing of it is used as a time of a whole run or of a step. A launch that knows
 them before it imports: what is left of the imports is then no matter of files.
 
 One launch may serve several jobs (`jobs`): it imports what all of them need, and looks at the steps of each in a
-process of its own, forked from it, so that none finds what another has left in memory.
+separate process, forked from it, so that none finds what another has left in memory.
 """
 
 from functools import partial
@@ -19,7 +19,7 @@ from tare.worker.train import build_model, first_batches, import_workloads, jobs
 
 def causes_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """The whole launch, for the record; of several jobs `jobs` has what was found of each. spec["files"]: from
-    `needed.needed` of an earlier launch on the host, else only own imports are told. Raises ChildError.
+    `needed.needed` of an earlier launch on the host, else only its own imports are reported. Raises ChildError.
     """
     files = spec.get("files")
     first = None

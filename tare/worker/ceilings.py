@@ -7,8 +7,8 @@ Each repetition takes fresh arrays, and repetitions are spread over the whole ru
 neighbour's burst spoils one of them, not all. The best counts; all are kept.
 
 On a CUDA device a product of fp32 tensors is done without and with TensorFloat-32 (`tf32`), and one of fp8 tensors
-(e4m3, both scaled by 1, accumulated fast) where the framework offers it. A working set of a few megabytes lies in
-the second-level cache, and a pass over it is shorter than a launch: there a kernel of our own passes many times
+(e4m3, both scaled by 1, accumulated fast) where the framework offers it. A working set of a few megabytes fits
+the second-level cache, and a pass over it is shorter than a launch: there our own kernel passes over it many times
 within one launch, its loads and stores going past the first level (`.cg`). The framework's NVRTC compiles it.
 
 A call of the framework costs about a microsecond, as long as a pass over a small array takes. So a small working
@@ -105,12 +105,12 @@ def compiled(torch: Any, name: str) -> Any:
     toolkit has its headers, whether a kernel includes any or not, and raises where no toolkit is installed.
     """
     torch.ones(1, device="cuda")
-    told = "CUDA_HOME" in os.environ
+    given = "CUDA_HOME" in os.environ
     os.environ.setdefault("CUDA_HOME", TOOLKIT)
     try:
         return torch.cuda._compile_kernel(CUDA_PASSES, name)
     finally:
-        if not told:
+        if not given:
             del os.environ["CUDA_HOME"]
 
 

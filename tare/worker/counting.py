@@ -1,9 +1,9 @@
 """Counts what one training step does, by operator and family: calls, FLOPs, bytes. All modelled, none measured.
 
 FLOPs: torch.utils.flop_counter, which knows matrix products, convolutions and attention, two per multiply-add;
-element-wise operators count as nothing there. Their FLOPs stand apart, by a convention: one per element of the
-output (tare/worker/families.py). Bytes: the sizes of every tensor that an operator reads or writes, as if no cache
-kept any of it: an upper bound on traffic without reuse, never DRAM traffic. Views move nothing.
+element-wise operators count as nothing there. Their FLOPs are counted separately, by a convention: one per element
+of the output (tare/worker/families.py). Bytes: the sizes of every tensor that an operator reads or writes, as if no
+cache kept any of it: an upper bound on traffic without reuse, never DRAM traffic. Views move nothing.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 from tare.worker.families import caller_family, computes, family
 
 ENTER, EXIT = "profiler::_record_function_enter", "profiler::_record_function_exit"
-ASKED = "prim::device"  # where a tensor without storage lies is asked for by dispatch
+ASKED = "prim::device"  # by which dispatch asks where a tensor without storage is
 Row = Dict[str, int]
 COUNTED = ("calls", "flops", "elementwise_flops", "bytes")
 
@@ -97,7 +97,7 @@ def count_shapes(
     """As `count_step`, of a job that is built and trained without storage: nothing is computed. It is the second
     step that is counted: the first one makes the optimizer's state, and none after it does.
 
-    Tensors say that they lie on a CPU, so the framework dispatches as it does there: attention and recurrent layers
+    Tensors say that they are on a CPU, so the framework dispatches as it does there: attention and recurrent layers
     stay one operator, which on the `meta` device they don't. Lists of tensors are taken apart, as in norms of all
     gradients, and workspaces of recurrent layers have no size.
     `build`: gives the training job, on a CPU. `batch`: shape and type of each of its tensors.
@@ -119,7 +119,7 @@ def count_shapes(
             training.step(tensors)
             return count_step(torch, training, tensors)
     except DataDependentOutputException as error:
-        reason = "what the step does depends on values, which shapes do not tell: {}".format(error)
+        reason = "what the step does depends on values, which shapes do not show: {}".format(error)
         return {"operators": None, "families": None, "reason": reason}
     finally:
         module.to = moves
@@ -185,7 +185,7 @@ def further_formulas(torch: Any) -> Dict[Any, Callable[..., int]]:
 
 
 def dropout_watch(torch: Any, counts: Counts) -> Any:
-    """A context that knows which operators run inside a dropout, which is no operator of its own on a CPU."""
+    """A context that knows which operators run inside a dropout, which is no separate operator on a CPU."""
     try:
         from torch.overrides import TorchFunctionMode
     except ImportError:  # an older framework: the random numbers alone count as dropout

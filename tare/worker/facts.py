@@ -43,7 +43,7 @@ def namespaces() -> Dict[str, Optional[str]]:
 
 
 def cgroup_paths() -> Dict[str, str]:
-    """Path of this process in each cgroup hierarchy, as /proc/self/cgroup tells it."""
+    """Path of this process in each cgroup hierarchy, as /proc/self/cgroup has it."""
     rows = [line.split(":", 2) for line in (read_text("/proc/self/cgroup") or "").splitlines()]
     return {row[1] or "unified": row[2] for row in rows if len(row) == 3}
 

@@ -1,8 +1,8 @@
 """Families of operators: what a roofline draws one point for, instead of one for each of a hundred operators.
 
-An operator belongs to the family of the call that it runs in (an optimizer's step, a dropout), else to that of its
-own name. Element-wise FLOPs are a convention, kept apart from those of products and convolutions: one per element
-of the output, whatever the operator computes for it. Copies, fills and views do no arithmetic.
+An operator belongs to the family of the call that it runs in (an optimizer's step, a dropout), else to that of
+the operator's name. Element-wise FLOPs are a convention, kept apart from those of products and convolutions: one
+per element of the output, whatever the operator computes for it. Copies, fills and views do no arithmetic.
 """
 
 from typing import Optional

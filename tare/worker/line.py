@@ -1,7 +1,7 @@
 """Lines between a launch and whoever started it: `<protocol> <word> <JSON object>`, in lockstep.
 
 They pass over standard input and output, or over two FIFOs where both see one folder: runtimes forward streams
-through processes of their own, which take a core just when the first step begins.
+through additional processes, which take a core just when the first step begins.
 """
 
 import json

@@ -26,9 +26,9 @@ def now_ns() -> int:
 
 class Watch(object):
     """Notes when this thread loads modules after its imports, what those load in turn included: a framework loads
-    some of its own at first use.
+    some of its modules at first use.
 
-    Python's import system calls one function of its own for each module that is not loaded yet, whether a statement
+    Python's import system calls one of its functions for each module that is not loaded yet, whether a statement
     asks for it or importlib. A watch stands in for that function until it ends. Modules that are loaded never come
     so far: code that loads none runs as it would without a watch.
     """
@@ -62,7 +62,7 @@ class Watch(object):
 
 
 class Marks:
-    """The marks of one launch, in order; `usage`: of its own job where the launch does more after it, or None."""
+    """The marks of one launch, in order; `usage`: of the job alone where the launch does more after it, or None."""
 
     def __init__(self, first_ns: int, first_usage: Optional[resource.struct_rusage] = None) -> None:
         self.rows: List[Dict[str, Any]] = []

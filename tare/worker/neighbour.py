@@ -1,8 +1,8 @@
-"""A job that trains beside another launch until it is told to end: loader, model, one epoch after the other.
+"""A job that trains while another launch runs, until it is asked to end: loader, model, one epoch after the other.
 
 It says `training` once its first steps are made, and trains on without being asked anything; after each step it
-looks whether it was told to end. When each of its steps ended, and the CPU time of them all, go into its last line:
-whoever reads it knows what the other launch really had beside it.
+looks whether it was asked to end. When each of its steps ended, and the CPU time of them all, go into its last
+line: whoever reads it knows what really ran while the other launch did.
 
 The line protocol is PROTOCOL: `training {steps}`, `end {}`, `ended {step_ends_ns, seconds, cpu_s}`.
 """
@@ -29,7 +29,7 @@ def cpu_s() -> float:
 def keep_training(
     line: Line, framework: Framework, dataset: Any, training: Any, spec: Mapping[str, Any]
 ) -> List[int]:
-    """Train until told to end; the ends of the steps after the first ones, in ns."""
+    """Train until asked to end; the ends of the steps after the first ones, in ns."""
     made = 0
     ends: List[int] = []
     while True:
@@ -54,7 +54,7 @@ def serve(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, A
         dataset, training = build(framework, workload, spec, marks)
         started, before = now_ns(), cpu_s()
         ends = keep_training(line, framework, dataset, training, spec)
-        line.hear()  # what told it to end: over a channel the next to read would take it for its own
+        line.hear()  # the word to end: over a channel the next to read would take it for its own
         results = {"step_ends_ns": ends, "seconds": (now_ns() - started) / 1e9, "cpu_s": cpu_s() - before}
     except Exception as error:
         line.say("failed", reason=reason_of(error))

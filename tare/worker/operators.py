@@ -1,7 +1,7 @@
-"""Operators of training steps, timed alone at several sizes: what each family reaches here, beside the ceilings.
+"""Operators of training steps, timed alone at several sizes: what each family reaches here, next to the ceilings.
 
 A call does what a step does with an operator: forwards and, where it has a gradient, backwards; an optimizer's is
-one update. What it does is counted as a step's work is (tare/worker/counting.py), of its own family alone, so that
+one update. What it does is counted as a step's work is (tare/worker/counting.py), of its family alone, so that
 a rate and a step's counts have one convention. The fastest repetition counts; all are kept.
 """
 

@@ -6,8 +6,8 @@ the start of loader processes is in it, as in an epoch. A repetition makes a col
 loader processes, in turn: cold right after this machine's page cache was emptied, warm with what the cold one left
 there. Where the cache can't be emptied there are warm passes only; an untimed pass comes first.
 
-Beside them steps of training on one batch in memory say how fast a job asks for its input. They have the processor
-for themselves: beside busy loader processes both are slower.
+In addition steps of training on one batch in memory say how fast a job asks for its input. They have the processor
+for themselves: while loader processes are busy, both are slower.
 """
 
 import os
@@ -72,7 +72,7 @@ def passes(framework: Framework, samples: Any, spec: Mapping[str, Any]) -> List[
 
 
 def measure(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
-    """Every pass and the steps beside them, for the record; ValueError where the data loads whole batches."""
+    """Every pass, and the steps in memory, for the record; ValueError where the data loads whole batches."""
     framework, workload = import_workload(spec, marks, spec["threads"])
     dataset, training = build(framework, workload, spec, marks)
     if hasattr(dataset, "batches"):

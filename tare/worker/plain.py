@@ -1,7 +1,7 @@
 """A profiled launch without its profiler: its steps are timed for a while, and one is counted from shapes alone.
 
 Nothing watches it, so that these times may be used. `steady_s` seconds of steps, after `warmup_steps`; none where
-that is 0. `counts` says whether a step is counted, which takes imports of its own and comes last.
+that is 0. `counts` says whether a step is counted, which takes its own imports and comes last.
 """
 
 from functools import partial

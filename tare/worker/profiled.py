@@ -116,7 +116,7 @@ def profiled_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict
 def counters_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """Warm up unwatched, then train spec["counter_steps"] steps that a profiler of counters (ncu) watches.
 
-    It was told to begin switched off, and replays their kernels, so that nothing here is a time.
+    The profiler was started switched off, and replays their kernels, so that nothing here is a time.
     """
     framework, workload = import_workload(spec, marks, spec["threads"])
     watcher = instruments.of(framework)

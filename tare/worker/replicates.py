@@ -27,7 +27,7 @@ from tare.worker.apart import apart, can
 from tare.worker.frameworks import Framework, finite
 from tare.worker.marks import now_ns, peak_rss_bytes
 
-GATE_AT, GATE_GO = "gate-at", "gate-go"  # FIFOs beside the record, of a launch that is held
+GATE_AT, GATE_GO = "gate-at", "gate-go"  # FIFOs next to the record, of a launch that is held
 LARGEST_PAD_BYTES = 1 << 20
 LEVELS = (allocator.DEFAULT, allocator.STEADY)
 
@@ -67,7 +67,7 @@ def measure(
 
 
 def meet(record: str) -> None:
-    """Say that this launch has come so far, and wait until those beside it have; `record` is its record's path."""
+    """Say that this launch has come so far, and wait until the others have; `record` is its record's path."""
     folder = os.path.dirname(record)
     with contextlib.suppress(FileNotFoundError):  # nobody waits for it
         at, go = (os.open(os.path.join(folder, name), os.O_RDWR) for name in (GATE_AT, GATE_GO))
@@ -172,8 +172,8 @@ def steps_of(
 def timed(framework: Framework, training: Any, batches: Sequence[Any]) -> Tuple[int, Sequence[float], List[Any]]:
     """A step on each batch; returns (start in ns, ends of the steps in ns, losses).
 
-    On a device seconds of each step, by events of its own, instead of the ends: there the host's instants say when
-    a step was submitted.
+    On a device the seconds of each step, by the device's events, instead of the ends: there the host's instants say
+    when a step was submitted.
     """
     if framework.device != "cpu":
         started, _, step_s, losses = framework.burst(training, batches)

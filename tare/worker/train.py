@@ -19,7 +19,7 @@ LEAST_BATCHES = 4
 
 
 def jobs_of(spec: Mapping[str, Any]) -> List[Dict[str, Any]]:
-    """The jobs of a launch: each a specification of its own, laid over the launch's; one where it names none."""
+    """The jobs of a launch: each a separate specification, laid over the launch's; one where it names none."""
     return [dict(spec, **job) for job in spec.get("jobs", [{}])]
 
 
@@ -260,7 +260,7 @@ def measured(
 
 
 def several_runs(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
-    """Runs of several batch sizes (`batches`) after one start, each from the imports on in a process of its own."""
+    """Runs of several batch sizes (`batches`) after one start, each from the imports on in a separate process."""
     refuse_if_alone(frameworks.of(spec))
     framework, workload = import_workload(spec, marks, 1)  # one thread: a pool outlives no fork
     runs = [

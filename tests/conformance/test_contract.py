@@ -323,7 +323,7 @@ def test_a_busy_core_ends_when_the_harness_is_killed():
 
 def test_a_scenario_that_can_not_begin_is_one_line():
     def broken(around):
-        return scenarios.beside(["sh", "-c", "exit 7"], around)
+        return scenarios.co_runner(["sh", "-c", "exit 7"], around)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(scenarios.SCENARIOS, "broken", broken)

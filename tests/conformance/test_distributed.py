@@ -166,7 +166,7 @@ def test_a_delay_is_there_or_the_kernel_that_lacks_it_is_named():
             assert "netem" in shown.stdout and "delay 5ms" in shown.stdout
             assert rate_between(first, second, 1000) > 0
     except UnavailableError as error:
-        assert str(error) == "a group has no network of its own: netem: this kernel has no netem"
+        assert str(error) == "a group can't have its own network: netem: this kernel has no netem"
 
 
 def test_an_overlay_passes_on_through_the_switch_below():

@@ -13,7 +13,7 @@ import pytest
 from matrix import HURRIED, envs_in_turn, in_turn
 
 from tare.core.files import cache_dir, project_root
-from tare.experiments import beside, rounds
+from tare.experiments import co_runner, rounds
 from tare.launch import limits
 from tare.launch.conditions import choose_cpus
 from tare.launch.place import site_of
@@ -33,7 +33,7 @@ def order_in(study, forms, folders):
     """An order of a whole run in an environment, and the neighbour's specification."""
     batch = describe_workload(WORKLOAD)["batch"]
     own = study.replace(shared=Shared(workload=WORKLOAD, batch=batch))
-    neighbour = beside.neighbour_spec(own, small=False)
+    neighbour = co_runner.neighbour_spec(own, small=False)
     conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study))
 
     def order(env):

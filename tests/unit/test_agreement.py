@@ -64,13 +64,13 @@ def test_a_stated_interval_is_never_too_narrow_at_another_level(degrees, level):
 
 def test_the_difference_has_both_errors():
     gap = Gap(first=one(0.01, 0.03), second=one(0.06, 0.04))
-    told = gap.interval(0.05).told
+    told = gap.interval(0.05).mean_low_high
     assert told == pytest.approx((0.05, 0.0, 0.10))
     assert gap.p_different == pytest.approx(0.05, rel=1e-6)
     assert gap.interval(0.04).excludes_zero is False and gap.interval(0.06).excludes_zero is True
     margin = math.expm1(0.10)
     assert gap.p_within(margin) == pytest.approx(0.05, rel=1e-6) and gap.p_within(0.02) == 1.0
-    lopsided = Gap(first=replace(one(), high=0.05), second=one()).interval(0.05).told
+    lopsided = Gap(first=replace(one(), high=0.05), second=one()).interval(0.05).mean_low_high
     assert lopsided == pytest.approx((0.0, -math.hypot(0.01, 0.05), math.hypot(0.01, 0.01)))
 
 
@@ -80,7 +80,7 @@ def test_the_interval_of_a_difference_covers_at_least_as_often_as_it_says():
     for _ in range(pairs):
         sides = []
         for spread, units in ((0.03, 6), (0.005, 20)):
-            told = student(generator.normal(0, spread, units)).interval(0.05).told
+            told = student(generator.normal(0, spread, units)).interval(0.05).mean_low_high
             sides.append(
                 Stated(mean=told[0], low=told[1], high=told[2], alpha=0.05, degrees=fewest_degrees(units, "fixed"))
             )

@@ -281,7 +281,7 @@ def test_a_journal_that_a_second_writer_touched_is_not_carried_on(tmp_path):
     rows = [json.loads(line) for line in (tmp_path / UNITS).read_text().splitlines()]
     mixed = [rows[0], rows[0], rows[3], rows[1], rows[1]]
     (tmp_path / UNITS).write_text("".join(canonical_json(row) + "\n" for row in mixed))
-    with pytest.raises(IntegrityError, match=r"units.jsonl line 2: unit 0 stands twice: a second writer was at it"):
+    with pytest.raises(IntegrityError, match=r"units.jsonl line 2: unit 0 appears twice: a second writer"):
         run_campaign(tmp_path, design())
 
 

@@ -140,7 +140,7 @@ def test_a_planted_cause_has_to_be_the_one_that_is_confirmed(planted, confirmed,
     ],
 )
 def test_what_hyperfine_prints_is_read_with_its_direction(told, times, claim, monkeypatch, tmp_path):
-    program = load("weigh_beside", monkeypatch)
+    program = load("weigh_comparison", monkeypatch)
     (tmp_path / "times.json").write_text(json.dumps({"results": [{"times": each} for each in times]}))
     monkeypatch.setattr(program, "called", lambda words, folder: told)
     bench = program.Bench(hyperfine="", pyperf="", seconds=60.0, run_s=1.0, job=tmp_path / "job.py")
@@ -153,7 +153,7 @@ def test_what_hyperfine_prints_is_read_with_its_direction(told, times, claim, mo
     ("told", "claim"), [("Mean +- std dev: 1.06x slower", 1), ("1.02x faster", -1), ("not significant!", 0)]
 )
 def test_what_pyperf_says_is_read(told, claim, monkeypatch, tmp_path):
-    program = load("weigh_beside", monkeypatch)
+    program = load("weigh_comparison", monkeypatch)
     for name, values in (("a", [1.0, 1.1]), ("b", [2.0, 2.2])):
         runs = [{"metadata": {}}, {"values": values}]
         (tmp_path / f"{name}.json").write_text(json.dumps({"benchmarks": [{"runs": runs}]}))
@@ -165,7 +165,7 @@ def test_what_pyperf_says_is_read(told, claim, monkeypatch, tmp_path):
 
 
 def test_measurements_that_are_there_are_not_made_again(monkeypatch):
-    program = load("weigh_beside", monkeypatch)
+    program = load("weigh_comparison", monkeypatch)
     every = list(program.missing([], 2))
     assert len(every) == len(set(every)) == 2 * len(program.TOOLS) * len(program.TRUTHS)
     rows = [dict(zip(("repetition", "tool", "truth"), one, strict=True)) for one in every[:5]]

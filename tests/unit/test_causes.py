@@ -121,8 +121,8 @@ def test_few_units_tell_no_operator_and_no_phase_apart():
         for fewest in (6, 5)
     )
     assert few["imports_s"].extra == enough["imports_s"].extra  # the numbers stand
-    assert enough["imports_s"].told and enough["imports_s"].share is not None
-    assert not few["imports_s"].told and few["imports_s"].share is None
+    assert enough["imports_s"].is_significant and enough["imports_s"].share is not None
+    assert not few["imports_s"].is_significant and few["imports_s"].share is None
 
 
 def test_phases_add_up_to_the_whole_and_shares_need_a_whole_that_differs():
@@ -145,7 +145,7 @@ def test_a_slow_file_system_accounts_for_the_imports_it_slows():
     assert there.low < 0.33 / 0.38 < there.high
     assert there.low > 0.5
     assert accounts["docker"].ratio is None
-    assert "no share is told" in accounts["docker"].reason
+    assert "no share is given" in accounts["docker"].reason
 
 
 def test_files_that_cost_nothing_more_account_for_nothing():
@@ -190,7 +190,7 @@ def test_a_launch_of_another_kind_is_refused_in_one_line():
     plan, rows = causes_campaign("s", "mnist_cnn", NAMES, {}, 1, random.Random(1))
     launch = rows[1]["launches"]["docker"]
     launch["inside"]["mode"] = "train"
-    with pytest.raises(IntegrityError, match="of mode 'train' stands where one of mode 'causes'"):
+    with pytest.raises(IntegrityError, match="of mode 'train' found where one of mode 'causes'"):
         metrics.campaign_metrics(sealed_campaign(plan, rows, "c"))
     launch["inside"] = {**launch["inside"], "mode": "causes", "results": {}}
     with pytest.raises(IntegrityError, match="has no first, files, kernels, operators"):

@@ -54,7 +54,7 @@ def test_a_command_line_that_is_wrong_is_one_line(words, says, capsys):
         build_parser().parse_args(words.split())
     said = capsys.readouterr().err
     assert ended.value.code == 2
-    assert said.startswith(says) and said.count("\n") == 1 and said.endswith(" --help` tells more\n")
+    assert said.startswith(says) and said.count("\n") == 1 and said.endswith(" --help` says more\n")
 
 
 def test_a_place_for_a_file_that_is_none_is_one_line(tmp_path, monkeypatch, capsys):

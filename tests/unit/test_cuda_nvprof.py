@@ -105,7 +105,7 @@ def test_events_alone_are_no_profile():
         'Device "T (0)"\n    Kernel: k(int)\n'
         "          2   warps_launched          10          30          20          40\n"
     )
-    with pytest.raises(UserError, match="log holds events alone, which tell no metric that is known"):
+    with pytest.raises(UserError, match="log holds only events, which give no known metric"):
         nvprof.read(log, "log")
 
 

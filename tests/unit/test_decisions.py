@@ -89,7 +89,7 @@ def test_jobs_are_what_the_table_of_their_lengths_says(evidence):
     for one in (one for one in evidence.decided if one.metric == JOB):
         own = (rows["workload"] == one.workload) & (rows["launch"] == one.env) & (rows["item"] == "cost")
         [row] = rows[own & (rows["length_s"] == one.length_s)].to_dict("records")
-        assert one.told == pytest.approx((1 + row["low"], 1 + row["high"]))
+        assert one.ends == pytest.approx((1 + row["low"], 1 + row["high"]))
         assert (one.kind, one.margin) == ("modelled", LIMIT)
         host_s = rows[(rows["workload"] == one.workload) & (rows["item"] == "host_fixed_s")]["value"].item()
         assert one.seconds[1] == pytest.approx(row["high"] * (host_s + one.length_s))
@@ -212,7 +212,7 @@ def test_what_nobody_can_tell_advises_nothing_and_has_no_reason(evidence):
         if one.verdict not in DIFFERENT:
             assert one.reason == NOTHING and one.change is None
         if one.change is not None:
-            assert one.told is not None and one.change.low <= one.change.high
+            assert one.ends is not None and one.change.low <= one.change.high
         if one.factor != ENVIRONMENT and one.verdict in DIFFERENT:
             assert one.reason == Reason(cause=Cause.VARIED, what=one.factor)
 

@@ -104,7 +104,7 @@ def test_the_study_that_a_page_writes_takes_the_two_minutes_that_it_says(tmp_pat
 
 def test_the_full_study_varies_all_that_can_be_varied_but_what_has_a_reason():
     full = loading.load_checked(ROOT / "config/full.yaml")
-    ours = {**arms.COMMON, **arms.INSIDE, **arms.BESIDE, **arms.GROUPED, "threads": ("1", "2")}
+    ours = {**arms.COMMON, **arms.INSIDE, **arms.SHARED_FACTORS, **arms.GROUPED, "threads": ("1", "2")}
     levels = {(factor, level) for factor, known in ours.items() for level in known[1:]}
     for adapter in environments().values():
         levels |= {(factor, level) for factor, known in adapter.factors.items() for level in known}

@@ -239,7 +239,7 @@ def differing(found, **more):
 
 def test_tables_that_differ_in_timings_and_what_follows_from_them_are_equal():
     assert differing(table(0.8, verdict="different", faults="9")) == []
-    assert LOOSE.told() == ["samples: : its rows"]
+    assert LOOSE.lines() == ["samples: : its rows"]
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_starts_that_failed_are_found_by_the_kind_that_their_table_names():
 
 def test_what_differs_between_undisturbed_runs_is_left_out_and_told():
     loose = equal_tables.loose_of([table(1.0), table(1.0, loss=1.5)])
-    assert "metrics: loss_last: value" in loose.told()
+    assert "metrics: loss_last: value" in loose.lines()
     assert equal_tables.differences(table(1.0), table(1.0, loss=9.0), loose) == []
     assert equal_tables.rounded("0.10000000001") == equal_tables.rounded("0.1") != equal_tables.rounded("0.1001")
 
@@ -490,13 +490,13 @@ def test_a_part_of_the_results_is_read_only_until_it_is_given_back(tmp_path, mon
                 seen.append((name, error.strerror))
         return 2
 
-    def told(trial, run, stage):
+    def recovered(trial, run, stage):
         (run.seen / "results/campaigns/a").write_text("x")
         return {"finished": True}
 
     monkeypatch.setattr(fault_trials, "Run", lambda *_, **more: SimpleNamespace(**more))
     monkeypatch.setattr(fault_trials.Trial, "over", over)
-    monkeypatch.setattr(fault_trials.Trial, "told", told)
+    monkeypatch.setattr(fault_trials.Trial, "recovered", recovered)
     trial = fault_trials.Trial(
         pool, fault_trials.Case(kind="read_only", where="campaigns", environment="apptainer")
     )

@@ -19,7 +19,7 @@ from tare.model import tables
 from tare.model.studies import layout
 from tare.report import figures, number_tables
 from tare.report.figures import forest, runs, style
-from tare.report.figures.lines import sure_difference, told_apart
+from tare.report.figures.lines import difference_text, sure_difference
 from tare.report.words import labels, quantities
 from tare.stats.intervals import t_quantile
 
@@ -189,7 +189,7 @@ def test_sizes_share_the_spread_that_tells_them_apart():
     # A repetition twice as slow is no spread; the rest is 0.01 of every log, of one degree of freedom: s = 0.02.
     expected = math.exp(t_quantile(0.05, 1) * 0.02)
     assert sure_difference(table, "w") == pytest.approx(expected)
-    assert "can't be judged" in told_apart(swept({16: [2.0], 32: [3.0]}), "w")
+    assert "can't be judged" in difference_text(swept({16: [2.0], 32: [3.0]}), "w")
     assert sure_difference(swept({16: [2.0, 2.1], 32: [3.0]}), "w") is None, "one whole repetition"
 
 

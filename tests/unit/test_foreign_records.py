@@ -74,7 +74,7 @@ def test_a_campaign_of_another_workload_is_refused(results):
     base = results / "campaigns/nyu2022/box"
     shutil.rmtree(base / "mnist_cnn" / NAME)
     shutil.copytree(base / "sentiment_rnn" / NAME, base / "mnist_cnn" / NAME)
-    with pytest.raises(IntegrityError, match="is of workload 'sentiment_rnn' and lies under 'mnist_cnn'"):
+    with pytest.raises(IntegrityError, match="is of workload 'sentiment_rnn' but is under 'mnist_cnn'"):
         build(results)
 
 
@@ -82,7 +82,7 @@ def test_a_campaign_of_another_kind_is_refused(results):
     base = results / "campaigns/nyu2022/box/mnist_cnn"
     shutil.rmtree(base / NAME)
     shutil.copytree(base / NAME.replace("causes", "rounds"), base / NAME)
-    with pytest.raises(IntegrityError, match="is a campaign of rounds and lies under 'causes"):
+    with pytest.raises(IntegrityError, match="is a campaign of rounds but is under 'causes"):
         build(results)
 
 
@@ -96,7 +96,7 @@ def test_a_profile_cut_short_or_empty_is_named(results, content):
 def test_a_profile_of_another_workload_is_refused(results):
     base = results / "profiles/nyu2022/box"
     shutil.copyfile(base / "sentiment_rnn/docker/profile.json", base / "mnist_cnn/docker/profile.json")
-    with pytest.raises(IntegrityError, match="is of workload 'sentiment_rnn' and lies under 'mnist_cnn'"):
+    with pytest.raises(IntegrityError, match="is of workload 'sentiment_rnn' but is under 'mnist_cnn'"):
         build(results)
 
 

@@ -61,7 +61,7 @@ def test_a_level_is_refused_with_what_to_do(text):
 
 
 def test_no_level_and_no_environment_of_this_version_is_among_them():
-    known = {**arms.COMMON, **arms.INSIDE, **arms.BESIDE, **arms.GROUPED}
+    known = {**arms.COMMON, **arms.INSIDE, **arms.SHARED_FACTORS, **arms.GROUPED}
     now = {f"{factor}={level}" for factor, levels in known.items() for level in levels}
     now |= {
         f"{factor}={level}"

@@ -179,7 +179,7 @@ def test_wheels_that_find_no_room_name_their_folder(small, tmp_path, installer, 
     assert "\n" not in line
 
 
-@pytest.mark.parametrize(("kib", "says"), [(4, "spec.json"), (8, "its own files lie in")])
+@pytest.mark.parametrize(("kib", "says"), [(4, "spec.json"), (8, "its own files are in")])
 def test_a_launch_that_finds_no_room_names_its_folder(small, launch_cache, kib, says):
     def act(_):
         raise UnavailableError(launch(site_of(Bare()), SPEC, CONDITIONS).reason)

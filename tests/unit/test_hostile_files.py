@@ -403,13 +403,13 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_aliases_of_yaml_that_stand_for_more_than_anybody_writes(name):
     said = refused(lambda: parse_yaml(BOMBS[name], "study.yaml"))
-    assert said == "study.yaml is not YAML: its aliases stand for more than 1000000 values"
+    assert said == "study.yaml is not YAML: its aliases expand to more than 1000000 values"
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000 + "]" * 100_000, "- " * 100_000, "{a: " * 100_000, "? " * 100_000])
 def test_values_of_yaml_in_values_end_no_process(text):
     said = refused(lambda: parse_yaml(text, "study.yaml"))
-    assert said == "study.yaml is not YAML: values stand in one another more than 100 deep"
+    assert said == "study.yaml is not YAML: values are nested more than 100 deep"
 
 
 @pytest.mark.parametrize(

@@ -237,7 +237,7 @@ def test_a_form_that_nobody_can_look_into_has_a_reason():
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ("null", "does not say where its layers lie"),
+        ("null", "does not say where its layers are"),
         ('{"Name": "zfs", "Data": {}}', "the storage driver zfs"),
         ("no such image", "does not say where it keeps layers"),
         (

@@ -529,7 +529,7 @@ def test_on_a_cuda_device_a_step_is_split_by_its_events():
     shared = exchange.AllReduce(framework, training)
     assert [training.step(None), training.step(None)] == ["loss", "loss"]
     assert device.done_ms < 0, "nothing waits for the device while it trains"
-    told = shared.told()
+    told = shared.as_dict()
     assert told["reason"] is None and told["step_ns"] == [15_000_000] * 2
     assert told["in_flight_ns"] == [8_000_000] * 2 and told["exposed_ns"] == [5_000_000] * 2
 

@@ -33,9 +33,9 @@ from tare.stats.intervals import (
     student,
     t_interval,
     t_quantile,
-    tellable,
     trimmed,
     two_stage,
+    without_wild_ends,
 )
 
 
@@ -46,8 +46,8 @@ def interval(low, high):
 @pytest.mark.parametrize("lacking", [("mean",), ("low",), ("high",), ("low", "high")])
 def test_what_lacks_an_end_or_its_mean_is_no_interval(lacking):
     found = replace(interval(0.5, 1.5), **dict.fromkeys(lacking))
-    assert (found.told, found.excludes_zero, found.width) == (None, False, 0.0)
-    assert judge(found, 0.02) == "inconclusive" and allowing_unseen(found, 9) == tellable(found) == found
+    assert (found.mean_low_high, found.excludes_zero, found.width) == (None, False, 0.0)
+    assert judge(found, 0.02) == "inconclusive" and allowing_unseen(found, 9) == without_wild_ends(found) == found
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_lacks_an_end_or_its_mean_is_no_interval(lacking):
 )
 def test_an_interval_excludes_zero_where_it_lies_to_one_side(low, high, excludes):
     found = interval(low, high)
-    assert found.excludes_zero == excludes and found.told == ((low + high) / 2, low, high)
+    assert found.excludes_zero == excludes and found.mean_low_high == ((low + high) / 2, low, high)
     assert found.width == pytest.approx(1.0)
 
 
@@ -64,7 +64,7 @@ def test_an_interval_has_another_scale_and_columns_for_its_values():
     found = interval(0.5, 1.5).mapped(math.exp)
     assert found == Interval(n=6, mean=math.exp(1.0), low=math.exp(0.5), high=math.exp(1.5))
     assert found.columns("low", "high") == {"low": found.low, "high": found.high}
-    assert list(found.columns("a", "b", "c").values()) == list(found.told)
+    assert list(found.columns("a", "b", "c").values()) == list(found.mean_low_high)
     with pytest.raises(ValueError, match="zip"):
         found.columns("a", "b", "c", "d")
     assert replace(found, low=None).mapped(math.log).low is None
@@ -73,9 +73,9 @@ def test_an_interval_has_another_scale_and_columns_for_its_values():
 def test_what_reaches_beyond_a_thousandfold_has_no_ends():
     limit = math.log(LARGEST_RATIO)
     for told in (interval(-limit, limit), interval(-limit, 0.0)):
-        assert tellable(told) is told
+        assert without_wild_ends(told) is told
     for wild in (interval(-limit - 1e-9, 0.0), interval(0.0, limit + 1e-9)):
-        assert tellable(wild) == replace(wild, low=None, high=None)
+        assert without_wild_ends(wild) == replace(wild, low=None, high=None)
 
 
 def test_spreads_of_a_sum_and_of_a_multiple():

@@ -98,7 +98,9 @@ def test_the_box_covers_all_lengths_together_with_hosts_that_vary_too():
         env = (truth.host_s + truth.fixed_s) * np.exp(generator.normal(0, 0.04, units))
         fixed = t_interval(env - hosts.mean(axis=1), 0.025)
         step = t_interval(generator.normal(math.log1p(truth.step), 0.006, units), 0.025)
-        _, box = rows_of.cost_of(float(hosts.mean()), fixed.told, [math.expm1(end) for end in step.told])
+        _, box = rows_of.cost_of(
+            float(hosts.mean()), fixed.mean_low_high, [math.expm1(end) for end in step.mean_low_high]
+        )
         found = [box.at(length)[0] <= truth.at(length) <= box.at(length)[1] for length in lengths]
         covered += all(found) and box.below(0.01)[0] <= truth.below(0.01) <= box.below(0.01)[1]
     error = math.sqrt(0.95 * 0.05 / campaigns)
@@ -145,7 +147,7 @@ def test_few_units_say_nothing_of_jobs():
     assert "inconclusive: 2 complete" in figures.job_length(table, "mnist_cnn").alt
     assert report.cost_table(table).rows[0][-1].span == 4
     [told] = report.job_sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"], decided=[]))
-    assert not told.is_told and reason in told.table.rows[0][-1].text, "the page has the reason, and no figure"
+    assert not told.has_length and reason in told.table.rows[0][-1].text, "the page has the reason, and no figure"
 
 
 @pytest.mark.parametrize("stopped", ["docker", "host.control"])
@@ -160,7 +162,7 @@ def test_a_run_that_was_stopped_leaves_what_happens_once_without_an_end(stopped)
         "modelled" if stopped == "docker" else "unavailable"
     )
     [told] = report.job_sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"], decided=[]))
-    assert told.is_told == (stopped == "docker")
+    assert told.has_length == (stopped == "docker")
 
 
 def test_rounds_without_steps_say_nothing_of_jobs():

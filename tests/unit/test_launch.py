@@ -252,7 +252,7 @@ def test_a_group_that_can_have_no_network_is_a_record_with_the_reason(monkeypatc
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     found = group.launch_group(site, SPEC, CONDITIONS, size=2)
     assert found.status == "failed" and "\n" not in found.reason
-    assert found.reason.startswith("a group has no network of its own: unshare")
+    assert found.reason.startswith("a group can't have its own network: unshare")
 
 
 def test_a_kernel_that_lets_nobody_out_of_its_network_is_one_line(monkeypatch):
@@ -261,7 +261,7 @@ def test_a_kernel_that_lets_nobody_out_of_its_network_is_one_line(monkeypatch):
     monkeypatch.setattr(networks, "unshared", lambda: [*without, "unshare", "--net", "--"])
     found = group.launch_group(site_of(Bare()), SPEC, CONDITIONS, size=2)
     assert found.status == "failed" and "\n" not in found.reason
-    assert found.reason.startswith("a group has no network of its own: ")
+    assert found.reason.startswith("a group can't have its own network: ")
     assert found.reason.endswith("unshare: unshare failed: Operation not permitted")
 
 

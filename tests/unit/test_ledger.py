@@ -216,7 +216,7 @@ def test_a_lost_ledger_is_told_and_what_lies_on_the_disk_counts(study):
     run(study)  # a new ledger begins with what it finds
     assert [event for event, _ in events(study)][:2] == ["found", "found"]
     assert current(study).number == 4
-    assert "the ledger was begun when 2 of its tries lay on the disk" in current(study).note
+    assert "the ledger was begun when 2 of its tries were on the disk" in current(study).note
 
 
 def test_rows_that_were_cut_off_and_a_campaign_that_was_taken_away_count_and_are_told(study):
@@ -226,7 +226,7 @@ def test_rows_that_were_cut_off_and_a_campaign_that_was_taken_away_count_and_are
     whole = lines_of(path)
     path.write_text("\n".join(whole[:3]) + "\n")  # the second and third campaign are in no row
     assert current(study).number == 3
-    assert "superseded-2 stands in no row" in current(study).note
+    assert "superseded-2 has no row in" in current(study).note
     path.write_text("\n".join(whole) + "\n")
     shutil.rmtree(study / "w" / NAME / "superseded-1")
     assert current(study).number == 3

@@ -175,7 +175,7 @@ def test_of_a_change_that_may_be_none_no_share_has_ends():
     tables = Tables(metrics=pd.DataFrame(found).assign(reason=None))
     confound = confound_of(claim(), "mnist_cnn_scripts", tables)
     assert (confound.share.low, confound.share.high) == (None, None)
-    assert confound.share_text == "a share can't be told, as the change itself may be none"
+    assert confound.share_text == "a share can't be determined, as the change itself may be none"
 
 
 def test_what_no_level_here_can_be_has_its_reason_in_claim_and_figure():

@@ -18,7 +18,7 @@ from tare.images.from_source import library as from_source
 from tare.images.from_source.library import compile_library
 from tare.model.schema import parse
 from tare.model.studies.libraries import LibraryFile, library_names, load_library
-from tare.model.studies.stacks import LibraryUse, files_beside, load_stack, variants_of
+from tare.model.studies.stacks import LibraryUse, load_stack, stack_inputs, variants_of
 
 PRODUCT = """\
 #include <stddef.h>
@@ -166,11 +166,11 @@ def test_a_stack_like_another_has_its_very_packages_and_a_library(release, name)
     stack, other = load_stack(name), load_stack(f"torch-{release}")
     assert stack.library.symbol == "sgemm_" and other.library is None
     assert replace(stack, name=other.name, library=None, otherwise=other.otherwise) == other
-    beside = {str(path) for path in files_beside(name)}
-    assert beside == {
+    inputs = {str(path) for path in stack_inputs(name)}
+    assert inputs == {
         "containers/libraries/openblas.yaml",
         f"containers/stacks/torch-{release}/stack.yaml",
-        *(str(path) for path in files_beside(f"torch-{release}") if path.name != "cuda.txt"),
+        *(str(path) for path in stack_inputs(f"torch-{release}") if path.name != "cuda.txt"),
     }
     assert variants_of(name) == ("cpu",)
 
@@ -179,7 +179,7 @@ def test_a_stack_like_another_has_its_very_packages_and_a_library(release, name)
     ("text", "says"),
     [
         ("like: torch-2.12\n", "like: no stack 'torch-2.12': did you mean 'torch-2.13'"),
-        ("like: torch-1.4-openblas\n", "like: torch-1.4-openblas has no packages of its own"),
+        ("like: torch-1.4-openblas\n", "like: torch-1.4-openblas has no packages itself"),
         ("like: torch-2.13\npython: '3.11'\n", "unknown key 'python'"),
         ("like: torch-2.13\n", "library: no 'openbals' in containers/libraries/: did you mean 'openblas'"),
     ],

@@ -225,9 +225,9 @@ def compared(monkeypatch, tmp_path):
         monkeypatch.setattr(measure, "run_campaign", lambda folder, design: given.append((folder, design)) or "it")
         monkeypatch.setattr(measure, "compare_curves", lambda *those: seen.curves.append(those))
         monkeypatch.setattr(measure.rounds, "rounds", lambda setup: setup)
-        monkeypatch.setattr(measure.beside, "rounds_beside", lambda setup: (setup, "beside"))
+        monkeypatch.setattr(measure.co_runner, "rounds_with_co_runner", lambda setup: (setup, "beside"))
         with_its_data = lambda found, part, record: ({**found, "n": 1}, record)  # noqa: E731
-        monkeypatch.setattr(measure.beside, "with_its_data", with_its_data)
+        monkeypatch.setattr(measure.co_runner, "with_its_data", with_its_data)
         names = (HOST, CONTROL, "docker")
         measure.compare("", "mnist_cnn", names, None, None, tmp_path / "sealed.json", None, scenario, **more)
         ((folder, design),) = given

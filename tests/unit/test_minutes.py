@@ -359,13 +359,13 @@ def test_other_budgets_are_a_new_attempt_and_the_same_ones_go_on(small, simple):
     assert [each.state for each in tries] == ["superseded", "sealed"]
     assert read_json(folder / "superseded-1/plan.json")["sampling"]["budget_s"] == small.study.rounds.budget_s
     assert declared.measured_for(small.study, small.folder) == 60
-    assert declared.told_without(small.study, small.folder)
+    assert declared.remeasure_warnings(small.study, small.folder)
 
 
 def test_campaigns_by_the_studys_file_call_for_no_minutes(small, simple):
     one = campaigns.headlines(small.study)[0]
     measure(small.folder, one, part=part_for(small.study, one))
-    assert declared.told_without(small.study, small.folder) == []
+    assert declared.remeasure_warnings(small.study, small.folder) == []
 
 
 # --- what would answer what is open

@@ -174,7 +174,7 @@ def test_a_stack_with_a_graph_compiler_is_a_level_of_its_own():
 @pytest.mark.parametrize(
     ("level", "says"),
     [
-        ("paper-2022+xlb", "no setting xlb beside paper-2022: did you mean 'xla'"),
+        ("paper-2022+xlb", "no setting xlb of paper-2022: did you mean 'xla'"),
         ("paper-2021+xla", "no folder containers/stacks/paper-2021"),
         ("paper-2022+", "stacks"),
     ],

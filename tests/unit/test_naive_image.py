@@ -418,7 +418,7 @@ def test_a_link_moves_bits():
     ],
 )  # fmt: skip
 def test_the_answer_in_words(low, high, says):
-    assert images.told(runs_until_paid(100.0, low, high), low, high, 10.0) == says
+    assert images.break_even_text(runs_until_paid(100.0, low, high), low, high, 10.0) == says
 
 
 def test_the_defaults_are_the_verdicts_and_no_interval_gives_no_answer(tmp_path):

@@ -137,7 +137,7 @@ def test_what_is_wrong_with_an_official_stack_is_said(own, says):
 
 
 def test_its_files_are_no_locks_and_the_host_has_what_it_is_like(monkeypatch):
-    assert [str(path) for path in stacks.files_beside(NAME)] == [f"containers/stacks/{LIKE}/stack.yaml"]
+    assert [str(path) for path in stacks.stack_inputs(NAME)] == [f"containers/stacks/{LIKE}/stack.yaml"]
     arm, folder = arms.parse(f"stack={NAME}+xla"), Path("images/torch-2.13")
     assert layout.image_record(folder, "docker", arm) == Path(f"images/{NAME}/docker.json")
     assert layout.image_record(folder, HOST, arm) == Path(f"images/{LIKE}/{HOST}.json")

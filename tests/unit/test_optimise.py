@@ -798,7 +798,7 @@ def test_a_batch_between_measured_ones_has_the_memory_of_the_line_through_them()
         ({"stacks": ("torch-1.4",), "settings": {"compile": ("xla",)}}, "no step of torch-1.4 was timed"),
         ({"stacks": ("tensorflow-2.1",), "settings": {"compile": ("xla",)}}, "steps of tensorflow are"),
         ({"environments": ("vm",)}, "starts of vm that import torch"),
-        ({"batches": (4096,)}, "its batch, 4096, lies more than 2 times beyond 32 to 128: measure"),
+        ({"batches": (4096,)}, "its batch, 4096, is more than 2 times beyond 32 to 128: measure"),
     ],
 )
 def test_where_nothing_is_left_one_line_says_what_to_measure(given, says):

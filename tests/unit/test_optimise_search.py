@@ -100,16 +100,16 @@ def path(tmp_path):
     return tmp_path / "searches" / "key.db"
 
 
-def run(machine, path, minutes, given=None, tell=lambda line: None, request=REQUEST):
+def run(machine, path, minutes, given=None, report=lambda line: None, request=REQUEST):
     return search(
-        request, given or choice(), Target, measure=machine.measure, minutes=minutes, path=path, tell=tell,
+        request, given or choice(), Target, measure=machine.measure, minutes=minutes, path=path, report=report,
         clock=machine.clock,
     )  # fmt: skip
 
 
 def test_the_optimum_is_found_and_its_gain_is_that_of_fresh_rounds(path):
     machine, said = Machine(), []
-    found = run(machine, path, 60, tell=said.append)
+    found = run(machine, path, 60, report=said.append)
     assert found.best == OPTIMUM and found.outcome == "better" and (found.space, found.left) == (14, 0)
     # the predictions come first, then everything once, but what can't be had
     plain = [row.candidate.name for row in choice().ranked]
@@ -224,7 +224,7 @@ def test_a_measurement_that_did_not_come_about_is_left_to_the_next_call_and_two_
             raise UnavailableError("3 rounds in a row do not count: odd")
 
     machine.on_call, said = once, []
-    found = run(machine, path, 60, tell=said.append)
+    found = run(machine, path, 60, report=said.append)
     (lost,) = (one for one in found.tried if one.ratio is None)
     assert lost.reason.startswith("3 rounds") and any(f"{lost.name} was not measured: 3" in line for line in said)
     assert len(found.tried) == 14 and lost.name not in machine.trials

@@ -14,7 +14,7 @@ import yaml
 from tare import report
 from tare.analysis import extract
 from tare.analysis.plans import expected, minutes
-from tare.analysis.told_steps import FEWEST_STEPS, WARMUP_STEPS
+from tare.analysis.reported_steps import FEWEST_STEPS, WARMUP_STEPS
 from tare.cli.main import main
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root, sha256_text, write_text

@@ -260,7 +260,7 @@ def test_every_round_says_what_became_of_the_pages(tmp_path):
     first, *others = read_rows(tmp_path / "c").units
     assert {tuple(sorted(unit.pages)) for unit in (first, *others)} == {(HOST, CONTROL)}
     assert all(told.startswith("kept: ") for told in first.pages.values()), "it is what brings them in"
-    assert {told for unit in others for told in unit.pages.values()} == {"kept: it has no files of its own"}
+    assert {told for unit in others for told in unit.pages.values()} == {"kept: it has no separate files"}
 
 
 @pytest.mark.usefixtures("on_disk")
@@ -278,9 +278,9 @@ def test_what_a_job_runs_code_from_is_seen_and_drawn_anew(tmp_path):
     assert not any(path.startswith("[") for path in seen), "no file: the kernel's own pages"
     code = CodeFiles(seen={HOST: {str(program), str(tmp_path / "gone")}})
     code.draw_anew(HOST, os.getpid())
-    assert code.told[HOST] == "drawn anew"
+    assert code.outcomes[HOST] == "drawn anew"
     assert pages_of(program) == -(-program.stat().st_size // mmap.PAGESIZE), "read again"
     code.draw_anew("docker", os.getpid())
-    assert code.told["docker"].startswith("kept: ")
+    assert code.outcomes["docker"].startswith("kept: ")
     code.draw_anew("podman", job.pid)
-    assert code.told["podman"].startswith("kept: ") and "can't be opened" in code.told["podman"]
+    assert code.outcomes["podman"].startswith("kept: ") and "can't be opened" in code.outcomes["podman"]

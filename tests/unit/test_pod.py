@@ -246,7 +246,7 @@ def test_the_node_is_asked_once_and_its_kubelets_policy_is_told(monkeypatch, kub
     cluster(monkeypatch, answers)
     adapter = Pod()
     with adapter.session():
-        assert adapter.told == Node(name="n1", memory_bytes=16384000 << 10, cpu_manager=policy)
+        assert adapter.known_node == Node(name="n1", memory_bytes=16384000 << 10, cpu_manager=policy)
     monkeypatch.setattr(pod, "run", lambda *_, **__: pytest.fail("it was asked again"))
     with adapter.session():
         assert '"nodeName":"n1"' in " ".join(adapter.command(LAUNCH))
@@ -260,5 +260,5 @@ def test_an_image_goes_into_the_store_of_the_nodes_kubelet(monkeypatch, tmp_path
     prepared = Pod(NODE).prepare(image, tmp_path)
     assert prepared.reference == "tare/torch:1" and Pod(NODE).is_intact(prepared)
     assert [argv[:4] for argv in calls] == [["ctr", "--namespace", "k8s.io", "images"]] * 2
-    with pytest.raises(UnavailableError, match="does not tell"):
+    with pytest.raises(UnavailableError, match="does not say"):
         Pod(NODE).places(prepared)

@@ -260,9 +260,9 @@ def test_with_few_workloads_intervals_have_no_ends_and_one_is_refused():
     [
         ({"target": TARGET.replace(processor="Q")}, "its processor is Q, trained on was P: measure training steps"),
         ({"stack": "other"}, "its stack is other, trained on was s: measure"),
-        ({"batch": 1000}, "its batch, 1000, lies more than 2 times beyond 16 to 128: measure"),
-        ({"batch": 7}, "its batch, 7, lies more than 2 times beyond 16 to 128: measure"),
-        ({"target": TARGET.replace(threads=8)}, "its threads, 8, lies more than 2 times beyond 2 to 2"),
+        ({"batch": 1000}, "its batch, 1000, is more than 2 times beyond 16 to 128: measure"),
+        ({"batch": 7}, "its batch, 7, is more than 2 times beyond 16 to 128: measure"),
+        ({"target": TARGET.replace(threads=8)}, "its threads, 8, is more than 2 times beyond 2 to 2"),
         ({"work": work.Work(families={LOOKUP: {"calls": 90, "flops": 10**9, "bytes": 10**8}})},
          "100% of its step is embedding, 0% at most was trained on: measure training steps of a workload"),
     ],

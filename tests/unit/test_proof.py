@@ -100,17 +100,17 @@ def test_intervals_of_a_family_hold_together(design, request):
 def test_where_nothing_is_little_is_found(design, request):
     outcomes = request.getfixturevalue(design)
     for name in ("none", CONTROL):
-        assert summary(outcomes, name, 0.0)["told from zero"] <= 1 - LOW
+        assert summary(outcomes, name, 0.0)["excludes zero"] <= 1 - LOW
 
 
 def test_power(stein, capped):
-    """Stein's design asked for a half-width of 1%: 2% is told from zero, and nothing is called equivalent.
+    """Stein's design asked for a half-width of 1%: 2% excludes zero, and nothing is called equivalent.
 
     A half-width of 1% leaves 2% two and a half standard errors beyond zero's: 99%. Eight units of a spread of 1.15%
     leave it 4.9 standard errors beyond, of which t asks 2.4: 98%.
     """
-    assert summary(stein, "two", 0.02)["told from zero"] >= 0.97
-    assert summary(capped, "two", 0.02)["told from zero"] >= 0.93
+    assert summary(stein, "two", 0.02)["excludes zero"] >= 0.97
+    assert summary(capped, "two", 0.02)["excludes zero"] >= 0.93
     assert summary(stein, "none", 0.0)["equivalent"] >= 0.9
 
 
@@ -243,7 +243,7 @@ def test_recorded_units_drawn_again_find_nothing_more_often_than_they_say(kind, 
     found = summary(resample(recorded, design, PSEUDO, np.random.default_rng(1), swap=True), CONTROL, 0.0)
     print(f"{kind}: {found}")
     assert found["coverage"] >= 0.95 - 3 * binomial_error(0.95, PSEUDO), found
-    assert found["told from zero"] <= 0.05 + 3 * binomial_error(0.05, PSEUDO), found
+    assert found["excludes zero"] <= 0.05 + 3 * binomial_error(0.05, PSEUDO), found
     # Beyond the margin on top: the false claim that would hurt.
     assert found["different"] <= 0.025 + 3 * binomial_error(0.025, PSEUDO), found
     if kind == "stein":

@@ -5,7 +5,20 @@ import csv
 import re
 
 import pytest
-from prose import ROOT, banned, excesses, is_generated, look, pages, sentences, style, texts, written_words
+from prose import (
+    ROOT,
+    banned,
+    code_files,
+    code_findings,
+    excesses,
+    is_generated,
+    look,
+    pages,
+    sentences,
+    style,
+    texts,
+    written_words,
+)
 
 FOUND = pages()
 
@@ -128,3 +141,25 @@ def test_texts_of_modules_and_templates_are_found(tmp_path):
     assert texts_of(tmp_path / "a.py") == ["it is told", "times, of its own"]
     assert texts_of(tmp_path / "a.j2") == ["lies in a folder"]
     assert texts_of(tmp_path / "a.csv") == ["it stands, it says, there"]
+
+
+def test_the_code_uses_the_words_of_the_field():
+    found = [
+        f"{path.relative_to(ROOT)}:{one.line}: {one.text}; say {one.say}"
+        for path in code_files()
+        for one in code_findings(path.read_text())
+    ]
+    assert len(code_files()) > 400 and not found, "\n" + "\n".join(found)
+
+
+def test_names_comments_and_docstrings_of_code_are_looked_at():
+    source = '''"""Lies in a folder."""
+
+def told_apart():
+    """It is beside `beside`."""
+    text = "this is told"  # of its own
+    return text
+'''
+    assert [(one.line, one.rule) for one in code_findings(source)] == [
+        (1, "lies"), (3, "told"), (4, "beside"), (5, "of its own"),
+    ]  # fmt: skip

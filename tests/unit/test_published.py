@@ -223,7 +223,7 @@ def test_numbers_of_the_tables_of_the_other_studies_arrive():
         ("vcpu, value: 8 vCPU", "vcpu, value: 8 vcpus",
          "tables: 0 (I): rows: 6 (vcpu): value: '8 vcpus' has no unit that is known"),
         ("paper: nyu2022", "paper: nyu2023", "must be the file's name"),
-        ("schema: 1", "schema: 1\nschema: 1", "the key 'schema' stands there twice"),
+        ("schema: 1", "schema: 1\nschema: 1", "the key 'schema' appears twice"),
         ("schema: 1", "schema: [", "not YAML"),
         ("total: 871.48 us", "total: 871.48 calls", "must be in s"),
     ],
@@ -270,7 +270,7 @@ def test_a_row_of_a_table_has_the_versions_of_the_stacks_that_were_measured_or_s
     here = {}
     for name in ("tensorflow", "xla", "pytorch", "glow"):
         row = {"figure": f"table {next(iter(study.tables))}", "workload": None, "env": None, "metric": name}
-        here[name] = specifications.beside(study, measured, row).note
+        here[name] = specifications.value_here(study, measured, row).note
     assert here["tensorflow"] == "tensorflow 1.14.0; tensorflow-cpu 2.1.0"
     assert here["xla"] == "tensorflow-cpu 2.1.0"
     assert here["pytorch"] == "unavailable, no stack with torch was measured"

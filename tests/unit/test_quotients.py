@@ -12,7 +12,7 @@ from tare.stats.quotients import quotient_of_sums
 def test_a_quotient_without_spread_is_itself():
     for above, below in ((0.1, 0.3), (1.3, 0.7)):  # whose roots differ by what rounding makes a negative number
         found = quotient_of_sums([(1.0, [above] * 3)], [(1.0, [below] * 2)], 0.05)
-        assert found.told == pytest.approx((above / below,) * 3) and found.n == 2
+        assert found.mean_low_high == pytest.approx((above / below,) * 3) and found.n == 2
 
 
 def test_the_interval_of_a_quotient_of_sums_by_hand():
@@ -36,6 +36,6 @@ def test_the_interval_of_a_quotient_of_independent_sums_covers_it():
         found = quotient_of_sums([(1.0, one), (-1.0, other)], [(1.0, third), (-1.0, fourth)], 0.05)
         inside += found.low is not None and found.low <= 0.5 <= found.high
     assert 0.92 < inside / 1000 < 0.99
-    assert quotient_of_sums([(1.0, [1.0, 2.0])], [(1.0, [1.0, -1.0])], 0.05).told is None
-    assert quotient_of_sums([(1.0, [1.0, 2.0])], [(1.0, [1.0])], 0.05).told is None
-    assert quotient_of_sums([(1.0, [1.0, 2.0, 3.0])], [(1.0, [-1.0, 0.1, 1.0])], 0.05).told is None
+    assert quotient_of_sums([(1.0, [1.0, 2.0])], [(1.0, [1.0, -1.0])], 0.05).mean_low_high is None
+    assert quotient_of_sums([(1.0, [1.0, 2.0])], [(1.0, [1.0])], 0.05).mean_low_high is None
+    assert quotient_of_sums([(1.0, [1.0, 2.0, 3.0])], [(1.0, [-1.0, 0.1, 1.0])], 0.05).mean_low_high is None

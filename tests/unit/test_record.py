@@ -124,8 +124,8 @@ def test_of_a_guest_that_left_nothing_the_console_is_told(tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     ("status", "reason", "ended", "vm", "told"),
     [
-        ("failed", "it died", FULL, None, "{full}; its own files lie in {folder} (it died)"),
-        ("failed", FULL.explain(), FULL, None, "{full}; its own files lie in {folder}"),
+        ("failed", "it died", FULL, None, "{full}; its own files are in {folder} (it died)"),
+        ("failed", FULL.explain(), FULL, None, "{full}; its own files are in {folder}"),
         ("timeout", "late", FULL, None, "late"),
         ("failed", "it died", FULL, GUEST, "it died"),
         ("failed", "it died", replace(FULL, stderr="no"), None, "it died"),

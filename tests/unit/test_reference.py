@@ -597,15 +597,15 @@ def test_the_version_is_what_git_says_and_else_of_when_the_input_was_packed(monk
     monkeypatch.setattr(reference_input, "run", answers)
     found = reference_input.version()
     assert (found["commit"], found["modified"], found["reason"]) == ("c0ffee", modified, None)
-    assert reference.told_version({"tare": TARE}) == found
+    assert reference.version_or_packed({"tare": TARE}) == found
 
     def refuse(argv, **_):
         raise UnavailableError("no git")
 
     monkeypatch.setattr(reference_input, "run", refuse)
     assert reference_input.version()["commit"] is None and "no git" in reference_input.version()["reason"]
-    assert reference.told_version(None) == reference_input.version()
-    packed = reference.told_version({"tare": {**TARE, "commit": "c0ffee"}})
+    assert reference.version_or_packed(None) == reference_input.version()
+    packed = reference.version_or_packed({"tare": {**TARE, "commit": "c0ffee"}})
     assert packed["commit"] == "c0ffee" and "was packed" in packed["reason"]
 
 

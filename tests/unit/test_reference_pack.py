@@ -141,7 +141,7 @@ DEFECTS = {
                                   "record": "campaigns/none.json"}]), IntegrityError, "which is not there"),
     "another study": (lambda f: edit(f, study="other"), IntegrityError, "is of the study"),
     "another machine": (lambda f: edit(f, machine="other"), IntegrityError, "is of the machine 'box'"),
-    "another name": (lambda f: edit(f, name="other"), IntegrityError, "lies under"),
+    "another name": (lambda f: edit(f, name="other"), IntegrityError, "and in folder"),
     "units changed, listed anew": (lambda f: (change_units(f), relist(f)), IntegrityError, "not what was sealed"),
     "another trace": (lambda f: (next(f.glob("profiles/*/*/*/*/trace.json.gz")).write_bytes(b"x"), relist(f)),
                       IntegrityError, "is not the file that profile.json names"),
@@ -170,7 +170,7 @@ def test_tables_are_made_outside_of_the_recorded_folder(recorded, tmp_path):
     assert "metric" in header and len(rows) > 50
     assert (tmp_path / "tables/verdicts.csv").exists()
     assert {path: path.read_bytes() for path in recorded.rglob("*") if path.is_file()} == before
-    with pytest.raises(UserError, match="lies in the reference folder"):
+    with pytest.raises(UserError, match="is in the reference folder"):
         reference_tables.write_tables(recorded, recorded / "tables")
 
 

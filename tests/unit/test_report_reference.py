@@ -154,7 +154,7 @@ def test_a_step_that_the_host_never_made_is_a_dash(reference):
 
 
 def rows_of(reference, paper, workload="mnist_cnn"):
-    return {one.title: one for one in reference_section.beside(reference, paper, workload)}
+    return {one.title: one for one in reference_section.compared_numbers(reference, paper, workload)}
 
 
 def test_calls_are_compared_by_their_mean(reference, paper):
@@ -166,7 +166,7 @@ def test_calls_are_compared_by_their_mean(reference, paper):
 def test_the_table_has_the_ratio_beside_what_the_datasheets_say(reference, paper):
     fast = reference.metrics.copy()
     fast.loc[fast["metric"] == "memset_s", "value"] /= 100
-    table = reference_section.beside_table(replace(reference, metrics=fast), paper, "mnist_cnn")
+    table = reference_section.comparison_table(replace(reference, metrics=fast), paper, "mnist_cnn")
     assert "H200 has 5.3 times the bandwidth of V100-SXM2-16GB and 4.3 times its fp32 peak" in table.note
     (row,) = (row for row in table.rows if row[0].text == "Memset, a call")
     assert row[3] == "0.00372×"
@@ -201,13 +201,13 @@ def test_an_unknown_device_has_ratios_and_no_datasheet(reference, paper):
     record = {**reference.record, "device": {"kind": "cuda", "name": "Some GPU", "facts": None}}
     memset = rows_of(replace(reference, record=record), paper)["Memset, a call"]
     assert memset.ratio is not None
-    table = reference_section.beside_table(replace(reference, record=record), paper, "mnist_cnn")
+    table = reference_section.comparison_table(replace(reference, record=record), paper, "mnist_cnn")
     assert table.rows and "According to the datasheets" not in table.note
 
 
 def test_a_reference_of_a_processor_stands_beside_no_gpu(reference, paper):
     record = {**reference.record, "device": {"kind": "cpu", "name": "Example CPU", "facts": None}}
-    assert reference_section.beside(replace(reference, record=record), paper, "mnist_cnn") == []
+    assert reference_section.compared_numbers(replace(reference, record=record), paper, "mnist_cnn") == []
 
 
 def test_the_tables_of_this_machine_do_not_hold_the_references(root, recorded):

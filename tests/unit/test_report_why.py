@@ -76,9 +76,9 @@ def test_the_operator_made_slower_is_named_and_no_other(case):
 
 
 def test_extra_time_sits_where_it_was_planted(case):
-    docker = [one.phase for one in case.told_phases("docker")]
+    docker = [one.phase for one in case.significant_phases("docker")]
     assert docker.index("runtime_start_s") < docker.index("exit_s")
-    assert all(one.share is not None for one in case.told_phases("docker"))
+    assert all(one.share is not None for one in case.significant_phases("docker"))
     assert set(FACTORS["apptainer"]) == {"runtime_start", "imports"}
     assert {one.env for one in case.costs} == {*case.environments, CONTROL}
 
@@ -96,7 +96,7 @@ def test_files_are_the_reason_where_their_share_of_the_imports_says_much(evidenc
     own = why.case_of(evidence, "mnist_cnn")
     low, high = ends
     own.accounts["apptainer"] = replace(own.accounts["apptainer"], ratio=0.6, low=low, high=high)
-    first = own.told_phases("apptainer")[0]
+    first = own.significant_phases("apptainer")[0]
     assert first.phase == "imports_s"
     found = own.of_run("apptainer", longer=True)
     assert own.of_run("apptainer", longer=False) == Reason(cause=Cause.UNKNOWN)
@@ -165,7 +165,7 @@ def test_extra_seconds_in_words():
 def test_two_rounds_that_happen_to_be_close_tell_no_phase_apart(case):
     long = Interval(n=2, mean=0.5, low=0.4, high=0.6)
     few, enough = (PhaseCost(env="docker", phase="exit_s", extra=long, share=None, fewest=n) for n in (6, 2))
-    assert not few.told and enough.told
+    assert not few.is_significant and enough.is_significant
 
 
 def test_a_later_try_has_wider_intervals_of_phases_and_operators(evidence):

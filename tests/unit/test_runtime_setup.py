@@ -369,7 +369,7 @@ def daemon_with(folder, monkeypatch, name, named):
     [
         ("classic", IMAGE_ID, "classic", "the storage driver overlay2 does not say"),
         ("upgraded", IMAGE_ID, "classic", "the storage driver overlay2 does not say"),
-        ("containerd", DIGEST, "containerd", "containerd's image store does not tell where the layers"),
+        ("containerd", DIGEST, "containerd", "containerd's image store does not say where the layers"),
     ],
 )
 def test_an_image_is_known_by_what_its_store_calls_it(tmp_path, monkeypatch, name, named, store, why):

@@ -12,7 +12,7 @@ from tare.core.errors import UnavailableError, UserError
 from tare.launch import scenarios
 from tare.launch.networks import Wires
 from tare.launch.place import Site
-from tare.launch.scenarios import Span, barred, beside, distributed, launcher, scenario, surrounded
+from tare.launch.scenarios import Span, barred, co_runner, distributed, launcher, scenario, surrounded
 from tare.model.conditions import Group
 from tare.model.environment import Environment
 
@@ -96,7 +96,7 @@ def gone(pid):
 
 def test_a_program_beside_a_unit_is_ended_with_all_that_it_started(tmp_path):
     script = f"sleep 60 & echo $! > {tmp_path}/child; echo $$ > {tmp_path}/own; wait"
-    with beside(["/bin/sh", "-c", script], AROUND) as problem:
+    with co_runner(["/bin/sh", "-c", script], AROUND) as problem:
         while not (tmp_path / "own").exists() or not (tmp_path / "own").read_text():
             time.sleep(0.01)
         assert problem() is None
@@ -106,10 +106,10 @@ def test_a_program_beside_a_unit_is_ended_with_all_that_it_started(tmp_path):
 
 def test_a_program_that_ends_is_a_problem(monkeypatch):
     monkeypatch.setattr(scenarios, "SETTLE_S", 3.0)
-    with pytest.raises(UnavailableError, match="status 3"), beside(["/bin/sh", "-c", "exit 3"], AROUND):
+    with pytest.raises(UnavailableError, match="status 3"), co_runner(["/bin/sh", "-c", "exit 3"], AROUND):
         pass
     monkeypatch.setattr(scenarios, "SETTLE_S", 0.0)
-    with beside(["/bin/sh", "-c", "sleep 0.5; exit 4"], AROUND) as problem:
+    with co_runner(["/bin/sh", "-c", "sleep 0.5; exit 4"], AROUND) as problem:
         deadline = time.monotonic() + 10
         while problem() is None and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -75,7 +75,7 @@ def test_a_file_carries_the_version_of_its_type(tmp_path):
 def test_yaml_refuses_a_key_twice_wherever_it_stands(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("a:\n  - {b: 1,\n     b: 2}\n")
-    with pytest.raises(UserError, match=r"a\.yaml line 3 is not YAML: the key 'b' stands there twice"):
+    with pytest.raises(UserError, match=r"a\.yaml line 3 is not YAML: the key 'b' appears twice"):
         schema.read_yaml(path, "the thing")
     path.write_bytes(b"\xff")
     with pytest.raises(UserError, match="cannot read the thing"):
@@ -86,7 +86,7 @@ def test_the_machine_of_an_older_version_is_read_and_a_wrong_one_told_by_its_pla
     path = tmp_path / "machine.json"
     write_json(path, {"cpu_model": "Example", "memory_bytes": 1, "gpus": None, "reasons": {"gpus": "no driver"}})
     record = read_machine(path)
-    assert record.cpu_model == "Example" and record.told()["gpus"] is None and "disk" not in record.told()
+    assert record.cpu_model == "Example" and record.facts()["gpus"] is None and "disk" not in record.facts()
     write_json(path, {"memory_byte": 1})
     with pytest.raises(IntegrityError, match=r"unknown key 'memory_byte': .*'memory_bytes'.*tare machine"):
         read_machine(path)

@@ -88,9 +88,9 @@ def test_a_whole_campaign_is_read_plain_and_packed(tmp_path, packed):
 
 REFUSED = {
     "stands twice": ([unit(0), seal_of(unit(0)), unit(0)], "line 3: a row after the seal"),
-    "two writers": ([unit(0), unit(0), unit(1), seal_of(unit(0))], "line 2: unit 0 stands twice"),
-    "gap": ([unit(0), unit(2)], "line 2: unit 2 stands where unit 1 belongs"),
-    "number": ([unit("0")], "line 1: unit '0' stands where unit 0 belongs"),
+    "two writers": ([unit(0), unit(0), unit(1), seal_of(unit(0))], "line 2: unit 0 appears twice"),
+    "gap": ([unit(0), unit(2)], "line 2: unit 2 found where unit 1 belongs"),
+    "number": ([unit("0")], "line 1: unit '0' found where unit 0 belongs"),
     "second seal": ([unit(0), seal_of(unit(0)), seal_of(unit(0))], "line 3: a row after the seal"),
     "second decision": ([unit(0), {"decision": DECISION}, {"decision": DECISION}], "line 3: a second decision"),
     "after the end": ([unit(0), {"ended": "no time"}, unit(1)], "line 3: a unit after the end"),

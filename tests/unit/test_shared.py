@@ -21,7 +21,7 @@ from tare.analysis import choice, extract, metrics
 from tare.analysis.plans import expected
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root
-from tare.experiments import beside
+from tare.experiments import co_runner
 from tare.experiments.designs import Setup
 from tare.launch import limits
 from tare.launch.channel import Conversation
@@ -130,7 +130,7 @@ def test_the_threads_of_a_neighbour_reach_it_and_not_the_launch(config, launched
         part = json.loads(study.part_of(checked, "rounds", "mnist_cnn", None, "shared"))
         own = loading.load_part(study.RoundsPart, json.dumps({**part, "device": "cpu"}))
         setup = Setup(study=own, workload="mnist_cnn", sites={HOST: site}, scenario="shared")
-        design = beside.rounds_beside(setup)
+        design = co_runner.rounds_with_co_runner(setup)
         assert design.plan.conditions.threads == 1 and design.plan.part["shared"].get("threads") == wanted
         assert "shared" not in json.loads(study.part_of(checked, "rounds", "mnist_cnn")), (
             "no plan of one job knows it"
@@ -142,7 +142,7 @@ def test_the_threads_of_a_neighbour_reach_it_and_not_the_launch(config, launched
 
 
 @pytest.fixture
-def rounds_beside(config, monkeypatch):
+def rounds_with_co_runner(config, monkeypatch):
     """A design's plan and rounds, by its arm; `asked` has what is launched beside a neighbour, by name."""
     site, asked = Site(environment=Adapter(), python="", reference=None, data=None), {}
 
@@ -153,8 +153,8 @@ def rounds_beside(config, monkeypatch):
     def alone(plan, sites, done, order, pads):
         return {"alone": order}
 
-    monkeypatch.setattr(beside, "launch_member", member)
-    monkeypatch.setattr(beside, "one_after_other", alone)
+    monkeypatch.setattr(co_runner, "launch_member", member)
+    monkeypatch.setattr(co_runner, "one_after_other", alone)
     checked = checks.check(loading.merge(config, {"shared": {"threads": 2}}))
 
     def design(arm=None):
@@ -162,7 +162,9 @@ def rounds_beside(config, monkeypatch):
         part = json.loads(study.part_of(checked, "rounds", "mnist_cnn", arm, "shared"))
         sites = dict.fromkeys(arms.launch_names(arm, [HOST, "docker"], "shared"), site)
         own = loading.load_part(study.RoundsPart, json.dumps({**part, "device": "cpu"}))
-        made = beside.rounds_beside(Setup(study=own, workload="mnist_cnn", sites=sites, arm=arm, scenario="shared"))
+        made = co_runner.rounds_with_co_runner(
+            Setup(study=own, workload="mnist_cnn", sites=sites, arm=arm, scenario="shared")
+        )
         plan = made.plan.replace(discarded=1)
         return plan.replace(conditions=plan.conditions.replace(page_cache="warm")), made.run_unit
 
@@ -181,8 +183,8 @@ def a_round(names, voided=None, **reasons):
 @pytest.mark.parametrize(
     ("arm", "batch", "limit"), [(None, 64, "none"), ("neighbour=small", 8, "none"), ("limits=quota", 64, "quota")]
 )
-def test_a_round_launches_all_of_them_with_the_arms_neighbour_and_limit(rounds_beside, arm, batch, limit):
-    design, asked = rounds_beside
+def test_a_round_launches_all_of_them_with_the_arms_neighbour_and_limit(rounds_with_co_runner, arm, batch, limit):
+    design, asked = rounds_with_co_runner
     plan, run_unit = design(arm)
     row = run_unit(plan, 1, [a_round(plan.launch_names)])
     assert sorted(row["order"]) == sorted(plan.launch_names) == sorted(asked) and len(asked) == 6
@@ -194,13 +196,13 @@ def test_a_round_launches_all_of_them_with_the_arms_neighbour_and_limit(rounds_b
 def test_a_neighbour_is_small_in_rounds_of_a_small_one_where_the_study_has_its_batch(config):
     part = study.part_of(checks.check(config), "rounds", "mnist_cnn", arms.parse("neighbour=small"), "shared")
     own = loading.load_part(study.RoundsPart, json.dumps({**json.loads(part), "device": "cpu"}))
-    assert [beside.neighbour_spec(own, small=small).batch for small in (False, True)] == [64, 8]
+    assert [co_runner.neighbour_spec(own, small=small).batch for small in (False, True)] == [64, 8]
     own = own.replace(shared=own.shared.replace(small_batch=None))
-    assert beside.neighbour_spec(own, small=True).batch == 64
+    assert co_runner.neighbour_spec(own, small=True).batch == 64
 
 
-def test_rounds_that_only_warm_the_page_cache_have_no_neighbour(rounds_beside):
-    design, asked = rounds_beside
+def test_rounds_that_only_warm_the_page_cache_have_no_neighbour(rounds_with_co_runner):
+    design, asked = rounds_with_co_runner
     plan, run_unit = design()
     for done in ([], [a_round(plan.launch_names, voided="it did not stop")]):
         names = run_unit(plan, len(done), done)["alone"]
@@ -210,8 +212,8 @@ def test_rounds_that_only_warm_the_page_cache_have_no_neighbour(rounds_beside):
     assert len(run_unit(as_found, 0, [])["launches"]) == len(asked) == 6
 
 
-def test_a_launch_that_was_given_up_is_not_tried_beside_a_neighbour(rounds_beside):
-    design, asked = rounds_beside
+def test_a_launch_that_was_given_up_is_not_tried_beside_a_neighbour(rounds_with_co_runner):
+    design, asked = rounds_with_co_runner
     plan, run_unit = design()
     row = run_unit(plan, 3, [a_round(plan.launch_names, docker="no such image")] * GIVE_UP_AFTER)
     assert row["launches"]["docker"].status == "skipped" and set(asked) == {*plan.launch_names} - {"docker"}
@@ -221,7 +223,7 @@ def test_the_programs_of_a_campaign_beside_a_neighbour_are_its_neighbours_too():
     plain = set(closure.measurement("rounds", "mnist_cnn", ["host"]))
     found = set(closure.measurement("rounds", "mnist_cnn", ["host"], scenario="shared", neighbour="alexnet"))
     own = {"tare/worker/neighbour.py", "workloads/alexnet.py", "tare/launch/scenarios/shared.py"}
-    assert own <= found and not own & plain and "tare/experiments/beside.py" in found - plain
+    assert own <= found and not own & plain and "tare/experiments/co_runner.py" in found - plain
 
 
 def test_the_smoke_preset_has_a_slice_of_every_scenario():
@@ -646,7 +648,7 @@ BESIDE = {HOST: 1.6, CONTROL: 1.6, "docker": 1.3}  # by alone
 def campaign(units=8, names=NAMES, arm=None, **changes):
     generator = random.Random(1)
     plan = builders.base_plan("s", "mnist_cnn", "rounds", names, units)
-    headline = {**builders.HEADLINE["rounds"], **beside.FIRST}
+    headline = {**builders.HEADLINE["rounds"], **co_runner.FIRST}
     plan |= {"scenario": "shared", "arm": levels_text(arms.levels_of(headline, arm))}
     plan |= {"headline_arm": levels_text(headline), "discarded": 0}
     plan["sampling"] = {"confidence": 0.95, "units": units, "verdict_units": 6}
@@ -717,7 +719,7 @@ def test_a_run_that_failed_beside_its_neighbour_leaves_its_reason():
     table = pd.DataFrame(metrics.campaign_metrics(builders.with_units(sealed, rows)))
     own = table[(table["launch"] == "docker") & (table["metric"] == "slowdown")].sort_values("rep")
     assert list(own["kind"]) == ["unavailable", "measured"]
-    assert own["reason"].iloc[0] == "beside the neighbour: failed: its neighbour does not train: no room"
+    assert own["reason"].iloc[0] == "with the neighbour: failed: its neighbour does not train: no room"
 
 
 def test_contrasts_for_claims_are_of_the_scenario_and_by_each_environment_itself(found):
@@ -831,7 +833,7 @@ def test_the_page_shows_each_cost_the_reason_and_what_was_not_counted(evidence):
         metrics=pd.concat([evidence.metrics, measured]),
         verdicts=pd.concat([evidence.verdicts, rows]),
     )
-    (answer,) = scenarios.beside(own)
+    (answer,) = scenarios.with_co_runner(own)
     found = {
         (row[0], row[1], row[2]): dict(zip(answer.table.columns, row, strict=True)) for row in answer.table.rows
     }
@@ -848,7 +850,7 @@ def test_the_page_shows_each_cost_the_reason_and_what_was_not_counted(evidence):
     assert 'id="beside"' in html and "Docker, alone" in html
     taken = {row[0]: dict(zip(answer.meanwhile.columns, row, strict=True)) for row in answer.meanwhile.rows}
     assert taken["Host"]["Waited for a CPU"] != taken["Host, alone"]["Waited for a CPU"]
-    assert scenarios.beside(evidence) == []
+    assert scenarios.with_co_runner(evidence) == []
 
 
 def test_one_matrix_shows_each_environment_in_every_scenario(evidence):

@@ -8,7 +8,7 @@ from image_builders import data_record
 
 from tare.core.errors import UnavailableError
 from tare.core.files import project_root
-from tare.experiments import beside
+from tare.experiments import co_runner
 from tare.launch import sites
 from tare.machine import fitting
 from tare.model.schema import parse
@@ -59,14 +59,14 @@ def test_the_report_reads_the_record_of_its_study(stamps, tmp_path):
 
 def test_a_neighbour_has_the_data_that_it_is_given(monkeypatch):
     asked = []
-    monkeypatch.setattr(beside, "data_of", lambda workload, record: asked.append(record) or (Path("there"), {}))
+    monkeypatch.setattr(co_runner, "data_of", lambda workload, record: asked.append(record) or (Path("there"), {}))
     chosen = loading.load_checked(project_root() / "config/nthu2018.yaml")
     assert chosen.shared is not None
     shared = chosen.replace(
         shared=chosen.shared.replace(workload="resnet18"), data=DataChoices(sentiment="auto", tiny_imagenet="zip")
     )
-    beside.with_its_data({}, shared, Path("given.json"))
-    beside.with_its_data({}, shared, None)
+    co_runner.with_its_data({}, shared, Path("given.json"))
+    co_runner.with_its_data({}, shared, None)
     assert asked == [Path("given.json"), Path("results/data/tiny_imagenet@zip.json")]
 
 

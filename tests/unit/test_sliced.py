@@ -386,10 +386,10 @@ def test_whole_runs_with_a_server_have_separate_rounds_and_steps_stay_in_slices(
 
 def test_files_of_a_users_job_are_drawn_anew_while_it_is_held_and_those_it_maps_are_kept(following):
     drawn = {"docker": "drawn anew"}
-    code = SimpleNamespace(draw_anew=lambda name, pid: None, seen={}, told=dict(drawn))
+    code = SimpleNamespace(draw_anew=lambda name, pid: None, seen={}, outcomes=dict(drawn))
     row = following.unit(first_unit(), code=code)
     assert following.read is None and following.way.arrived is code.draw_anew
-    assert code.seen == {"docker": {"/lib/a.so"}} and code.told == {}
+    assert code.seen == {"docker": {"/lib/a.so"}} and code.outcomes == {}
     assert row["pages"]["docker"] == "drawn anew" and row["pages"][HOST].startswith("kept")
     following.unit(code=code)
     assert following.way.arrived is None

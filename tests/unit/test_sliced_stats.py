@@ -129,7 +129,9 @@ def test_launches_that_meet_other_cycles_are_compared_as_well():
 def test_without_quanta_that_vary_there_is_no_cost():
     own, switches, assigned = sliced_steps(np.random.default_rng(5), [0.001] * 3, rounds=4)
     found = switch_cost(own, switches, np.full_like(assigned, 25.0), NAMES)
-    assert found.common.seconds is None and found.common.reason and found.common.interval(0.05).told is None
+    assert (
+        found.common.seconds is None and found.common.reason and found.common.interval(0.05).mean_low_high is None
+    )
     noise = np.random.default_rng(6).normal(1, 0.1, assigned.shape)
     assert switch_cost(own, switches, noise, NAMES).to_host["docker"].seconds is None
     estimate = student([0.1, 0.2, 0.3])
@@ -207,9 +209,9 @@ def test_an_estimate_stays_where_switches_can_not_be_taken_off(docker_ms, hosts_
 
 def test_the_interval_of_a_switchs_cost_is_students():
     found = SwitchCost(seconds=0.002, error=0.001, degrees=7).interval(0.05)
-    assert found.n == 8 and found.told == pytest.approx((0.002, 0.002 - 2.364624e-3, 0.002 + 2.364624e-3))
+    assert found.n == 8 and found.mean_low_high == pytest.approx((0.002, 0.002 - 2.364624e-3, 0.002 + 2.364624e-3))
     lacking = SwitchCost(seconds=0.002, error=None, degrees=7).interval(0.05)
-    assert (lacking.n, lacking.mean, lacking.told) == (8, 0.002, None)
+    assert (lacking.n, lacking.mean, lacking.mean_low_high) == (8, 0.002, None)
 
 
 def test_costs_have_the_error_of_the_jackknife_and_the_rounds_that_hold_all_of_them():

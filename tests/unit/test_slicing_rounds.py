@@ -595,12 +595,12 @@ def test_how_much_a_stopped_job_may_do_is_exact():
     """At once, and by its own time altogether."""
     most = slicer.STRAY_NS
     with pytest.raises(RoundVoid):
-        slicer._stood_still(clocked(most + 1, own_ns=10**10))
+        slicer._check_stopped(clocked(most + 1, own_ns=10**10))
     job = clocked(most, 2 * most, 3 * most, 3 * most + 1, own_ns=round(2 * most / slicer.STRAY_SHARE))
     for _ in range(3):
-        slicer._stood_still(job)
+        slicer._check_stopped(job)
     with pytest.raises(RoundVoid):
-        slicer._stood_still(job)
+        slicer._check_stopped(job)
     assert job.stray_ns == 3 * most + 1
 
 

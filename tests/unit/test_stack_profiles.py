@@ -96,7 +96,7 @@ def test_a_record_under_another_stacks_name_is_refused(tmp_path):
     path = made(tmp_path, LEVELS[0])
     moved = path.parent.with_name("host.stack-mxnet-1.6")
     path.parent.rename(moved)
-    with pytest.raises(IntegrityError, match=r"is of stack 'tensorflow-1\.14' and lies under 'mxnet-1\.6': run it"):
+    with pytest.raises(IntegrityError, match=r"is of stack 'tensorflow-1\.14' but is under 'mxnet-1\.6': run it"):
         profile_rows.read_profile(moved / "profile.json")
 
 

@@ -26,11 +26,11 @@ from tare.images.tree import build_tree, foreign_libraries, unpack_wheel
 from tare.model.studies import stacks
 from tare.model.studies.stacks import (
     Stack,
-    files_beside,
     framework_of,
     known_stacks,
     load_stack,
     read_lock,
+    stack_inputs,
     stack_names,
     stacks_dir,
 )
@@ -177,9 +177,9 @@ def test_paper_stack_is_one_build_for_both_variants():
 
 
 @pytest.mark.parametrize(("name", "files"), [("torch-2.13", ["cpu.txt", "cuda.txt"]), ("paper-2022", ["pypi.txt"])])
-def test_files_beside_are_those_that_the_variants_name_once_each(name, files):
+def test_stack_inputs_are_those_that_the_variants_name_once_each(name, files):
     folder = stacks_dir() / name
-    assert files_beside(name) == [(folder / file).relative_to(project_root()) for file in files]
+    assert stack_inputs(name) == [(folder / file).relative_to(project_root()) for file in files]
     assert sorted(path.name for path in folder.glob("*.txt")) == files  # and nothing else lies there
 
 

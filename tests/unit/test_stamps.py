@@ -111,7 +111,7 @@ def test_the_command_stamps_and_the_order_with_campaigns_is_told(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     study = tmp_path / "results/campaigns/s/box"
     run(study)
-    assert said(study) == "no stamp was made: nothing tells that plan and code stood before its data"
+    assert said(study) == "no stamp was made: nothing shows that plan and code existed before its data"
     assert main.main(["plan", "--stamp", "--study", json.dumps(STUDY)]) == 0
     told = capsys.readouterr().out
     (path,) = stamp_files(study)

@@ -20,8 +20,8 @@ def test_the_interval_of_signed_ranks_by_hand():
     found = signed_rank_interval([4.0, 1.0, 2.0], 0.25)
     assert (found.mean, found.low, found.high) == (2.25, 1.0, 4.0)
     # Six differences: 2 / 2^6 is below 5%, so the extremes; five allow none.
-    assert signed_rank_interval([1, 2, 3, 4, 5, 60], 0.05).told == (3.5, 1, 60)
-    assert signed_rank_interval([1, 2, 3, 4, 5], 0.05).told is None
+    assert signed_rank_interval([1, 2, 3, 4, 5, 60], 0.05).mean_low_high == (3.5, 1, 60)
+    assert signed_rank_interval([1, 2, 3, 4, 5], 0.05).mean_low_high is None
     assert signed_rank_interval([], 0.05).mean is None
     # Sums of the ranks 1, 2, 3 that are positive: 0, 1, 2, 3 twice, 4, 5, 6 of eight cases.
     assert _cumulative(3).tolist() == [number / 8 for number in (1, 2, 3, 5, 6, 7, 8)]
@@ -85,8 +85,8 @@ def test_few_rounds_have_a_difference_and_no_interval():
 @pytest.mark.parametrize("alpha", [0.05 / count * share_of(attempt) for count in (2, 4, 6) for attempt in (1, 2)])
 def test_so_many_rounds_have_an_interval_and_one_less_has_none(alpha):
     fewest = fewest_values(alpha)
-    assert signed_rank_interval(range(fewest), alpha).told is not None
-    assert signed_rank_interval(range(fewest - 1), alpha).told is None
+    assert signed_rank_interval(range(fewest), alpha).mean_low_high is not None
+    assert signed_rank_interval(range(fewest - 1), alpha).mean_low_high is None
 
 
 def test_a_first_try_takes_the_rounds_that_the_method_says():

@@ -283,7 +283,7 @@ def test_nodes_describe_themselves_and_what_is_unlike_is_told(slurm, tmp_path, m
     whole = first.replace(nodes=found)
     whole.write(tmp_path / "machine.json")
     assert json.loads((tmp_path / "machine.json").read_text())["nodes"]["n1"]["name"] == "pair"
-    assert "nodes" not in whole.told()
+    assert "nodes" not in whole.facts()
 
 
 def test_a_node_that_starts_no_step_is_waited_for_and_voids_its_unit(slurm, monkeypatch):

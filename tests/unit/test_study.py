@@ -362,7 +362,7 @@ def test_a_job_sees_no_more_of_the_study_than_it_depends_on():
 def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
     path = tmp_path / "study.yaml"
     path.write_text("study: mine\narms:\n  rounds: [amp=bf16]\n  workloads: []\n  rounds: [tf32=on]\n")
-    with pytest.raises(UserError, match=r"study\.yaml line 5 is not YAML: the key 'rounds' stands there twice"):
+    with pytest.raises(UserError, match=r"study\.yaml line 5 is not YAML: the key 'rounds' appears twice"):
         loading.load(path)
     path.write_text("{[a]: 1, [a]: 2}")
     with pytest.raises(UserError, match="is not YAML"):

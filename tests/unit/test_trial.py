@@ -296,7 +296,7 @@ def test_a_trial_with_a_violation_is_no_runtime(monkeypatch):
 
 
 def test_what_an_adapter_raises_is_its_first_line():
-    told = [trial.told_of(error, "envs.it") for error in (ValueError(), ValueError("first\nsecond"))]
+    told = [trial.describe_error(error, "envs.it") for error in (ValueError(), ValueError("first\nsecond"))]
     assert told == ["envs/it.py: ValueError: ", "envs/it.py: ValueError: first"]
 
 

@@ -35,8 +35,8 @@ from tare.stats.intervals import (
     student,
     t_interval,
     t_quantile,
-    tellable,
     trimmed,
+    without_wild_ends,
 )
 
 IDENTITY = {
@@ -479,9 +479,9 @@ def test_a_level_is_compared_with_the_same_files():
 def test_an_interval_beyond_any_ratio_is_not_told():
     """Two units with one degree of freedom, at the level of a large family: exp of its end would overflow."""
     wide = Interval(n=2, mean=0.1, low=-800.0, high=800.2)
-    assert tellable(wide) == Interval(n=2, mean=0.1, low=None, high=None)
-    assert tellable(Interval(n=2, mean=0.1, low=-1.0, high=1.2)).told == (0.1, -1.0, 1.2)
-    assert tellable(Interval(n=1, mean=0.1, low=None, high=None)).told is None
+    assert without_wild_ends(wide) == Interval(n=2, mean=0.1, low=None, high=None)
+    assert without_wild_ends(Interval(n=2, mean=0.1, low=-1.0, high=1.2)).mean_low_high == (0.1, -1.0, 1.2)
+    assert without_wild_ends(Interval(n=1, mean=0.1, low=None, high=None)).mean_low_high is None
     values = {HOST: [1.0, 1.0], CONTROL: [1.0, 1.001], "docker": [1.0, 9.0]}
     found = table_of(plan_of(launches=list(values)), rows_of("real_s", values), share=1e-6)
     row = found[found["metric"] == "real_s"].iloc[0]

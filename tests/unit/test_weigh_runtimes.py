@@ -64,7 +64,7 @@ def test_a_job_is_the_users_in_each_kind_of_daemon(told, text, words):
     """The root of a rootless daemon's containers is this user, who alone may use the folder of a launch."""
     adapter = Containers(read_choice(text), {})
     if told is not None:
-        adapter.inner = SimpleNamespace(told=SimpleNamespace(**{"rootless": False, "remaps": False, **told}))
+        adapter.inner = SimpleNamespace(known_info=SimpleNamespace(**{"rootless": False, "remaps": False, **told}))
     command = adapter.command(a_launch("one", ("true",), reference="sha256:a", uid=7, gid=8))
     named = [adapter.choice.runtime, "run", "--rm", "--interactive", "--pull=never", "--name", "one"]
     assert command[: command.index("--workdir")] == [*named, "--network", "none", *words]
@@ -101,7 +101,7 @@ def test_the_last_bind_to_a_target_counts(tmp_path):
 )
 def test_what_stores_an_image_is_known_from_it_or_from_the_daemon(told, storage, monkeypatch):
     adapter = Containers(read_choice("docker=a"), {})
-    adapter.inner = SimpleNamespace(told=SimpleNamespace(driver="overlayfs"))
+    adapter.inner = SimpleNamespace(known_info=SimpleNamespace(driver="overlayfs"))
     said = json.dumps([{"Id": "sha256:a", "RepoDigests": ["a@sha256:b"], **told}])
     monkeypatch.setattr(adapter, "_call", lambda *words: SimpleNamespace(ok=True, stdout=said))
     assert adapter._inspect("a") == Image(reference="sha256:a", digest="sha256:b", storage=storage)

@@ -78,7 +78,7 @@ def results(record: CeilingsRecord) -> CeilingsResults:
 
 
 def level_of(size_bytes: float, caches: Mapping[str, int] | None, threads: int = 1) -> str:
-    """Level of the memory that a working set lies in: L1, L2, L3, DRAM; `between` or `unknown` where it is none."""
+    """Level of the memory that a working set is in: L1, L2, L3, DRAM; `between` or `unknown` where it is none."""
     if not caches:
         return UNKNOWN
     last = 0.0
@@ -140,7 +140,7 @@ def levels(record: CeilingsRecord) -> dict[str, pd.Series]:
 
 
 def memory(record: CeilingsRecord) -> pd.Series:
-    """The roof of bandwidth: memory's, or the largest working set's where none is known to lie in memory."""
+    """The roof of bandwidth: memory's, or the largest working set's where none is known to be in memory."""
     found = levels(record)
     if MEMORY in found:
         return found[MEMORY]
@@ -181,7 +181,7 @@ def claimed_memory(record: CeilingsRecord) -> tuple[float | None, str]:
 
 
 def products(record: CeilingsRecord) -> pd.DataFrame:
-    """One row per precision, kernel and size; beside it the modelled peak, and the share of it that was reached."""
+    """One row per precision, kernel and size, with the modelled peak, and the share of it that was reached."""
     peaks = claimed(record)
     rows = []
     for row in results(record).gemm:

@@ -2,8 +2,8 @@
 
 A rate is the geometric mean over repetitions, with Student's interval of its logarithm at the study's confidence,
 of each rate by itself. A job's demand is its batch over the median of its steps in memory. From the fewest
-processes whose interval lies at or above the demand the input is called no bottleneck; that counts the input alone,
-and beside training on the same cores it is slower.
+processes whose interval is at or above the demand the input is called no bottleneck; that counts the input alone,
+and while training uses the same cores it is slower.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def results(record: PipelineRecord) -> PipelineResults:
 
 
 def metric_rows(record: PipelineRecord) -> Iterator[dict[str, Any]]:
-    """A row for each pass and what it gave: samples a second, time to the first batch; beside them the demand.
+    """A row for each pass and what it gave: samples a second, time to the first batch; then the demand.
 
     `arm` has the state of the page cache and the number of loader processes, `rep` the repetition.
     """
@@ -108,15 +108,15 @@ def rates(record: PipelineRecord, confidence: float) -> list[Rate]:
 
 def _rate(passes: Sequence[PipelinePass], alpha: float) -> Rate:
     logs = [math.log(one.samples / one.seconds) for one in passes]
-    told = t_interval(logs, alpha).mapped(math.exp)
+    rate = t_interval(logs, alpha).mapped(math.exp)
     first = [one.first_batch_s for one in passes if one.first_batch_s is not None]
     return Rate(
         cache=passes[0].cache,
         workers=passes[0].workers,
         n=len(passes),
         images_per_s=math.exp(statistics.fmean(logs)),
-        low=told.low,
-        high=told.high,
+        low=rate.low,
+        high=rate.high,
         first_batch_s=statistics.median(first) if first else None,
     )
 
@@ -127,5 +127,5 @@ def demand(record: PipelineRecord) -> float:
 
 
 def enough(found: Sequence[Rate], cache: str, wanted: float) -> int | None:
-    """The fewest loader processes whose interval lies at or above `wanted`; None where none of those tried does."""
+    """The fewest loader processes whose interval is at or above `wanted`; None where none of those tried does."""
     return next((one.workers for one in found if one.cache == cache and (one.low or 0.0) >= wanted), None)

@@ -2,7 +2,7 @@
 
 Where a device's counters were read, intensity is counted FLOPs by counted bytes of its memory, both measured.
 Elsewhere it is modelled FLOPs by modelled operator bytes, an upper bound of traffic without reuse, so a point's
-real intensity lies at or to the right of it. Rate is these FLOPs by measured time. Without counters of the traffic
+real intensity is at or to the right of it. Rate is these FLOPs by measured time. Without counters of the traffic
 of each cache there is one intensity for a point, not one for each level: the roofline is not hierarchical.
 Source: Williams, Waterman, Patterson 2009.
 """
@@ -109,7 +109,7 @@ def main_precision(found: pd.DataFrame, record: CeilingsRecord) -> str:
 
 
 def roof_precision(precision: str, record: CeilingsRecord) -> str:
-    """The precision whose measured roof stands for this one: its own, or fp32's where it was not measured."""
+    """The precision whose measured roof is taken for this one: its own, or fp32's where it was not measured."""
     return precision if precision in ceilings.peaks(record) else PRECISION
 
 
@@ -118,7 +118,7 @@ def _rate(flops: float, plain_s: float, steps: Sequence[float]) -> dict[str, Any
         return {"rate": flops / plain_s, "low": math.nan, "high": math.nan, "n": 1, "basis": PLAIN_BASIS}
     found = t_interval([math.log(flops / step) for step in steps], ALPHA)
     assert found.mean is not None
-    _, low, high = found.told or (math.nan, math.nan, math.nan)
+    _, low, high = found.mean_low_high or (math.nan, math.nan, math.nan)
     return {
         "rate": math.exp(found.mean),
         "low": math.exp(low),

@@ -1,7 +1,7 @@
 """How long the headline campaigns of a study should measure, where a person says how many minutes it may take.
 
 Of earlier campaigns of this machine the spread of each comparison with the host, in whole runs and training steps,
-says how many rounds a new campaign needs until its interval can tell. A new campaign is one more try of its
+says how many rounds a new campaign needs until its interval is conclusive. A new campaign is one more try of its
 question and has a smaller share of alpha. As if means, spreads and the cost of a round stayed what they are: it
 decides nothing, a campaign's own pilot does.
 """
@@ -51,10 +51,10 @@ class Comparison:
     mean: float
     spread: float
     margin: float  # relative
-    is_open: bool  # whether it could not be told
+    is_open: bool  # whether it was inconclusive
 
     def rounds(self, alpha: float, fewest: int) -> int:
-        """Rounds of a new campaign until its interval tells: clear of zero, or inside the margin."""
+        """Rounds of a new campaign until its interval is conclusive: clear of zero, or inside the margin."""
         limit = math.log1p(self.margin)
         distance = max(abs(self.mean), limit - abs(self.mean))
         return rounds_needed(self.spread, distance, alpha, fewest=fewest)
@@ -62,7 +62,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """What an earlier campaign tells of a new one of its question."""
+    """What an earlier campaign says about a new one of its question."""
 
     campaign: SealedCampaign  # as it was sealed
     comparisons: tuple[Comparison, ...]  # that have a spread
@@ -71,7 +71,7 @@ class Earlier:
 
     @property
     def is_open(self) -> bool:
-        """Whether a comparison could not be told."""
+        """Whether a comparison was inconclusive."""
         return any(one.is_open for one in self.comparisons)
 
     def most_wanting(self, attempt: int) -> tuple[Comparison, int]:
@@ -95,7 +95,7 @@ class Earlier:
 
 
 def earlier_of(campaign: SealedCampaign) -> Earlier | None:
-    """What a sealed campaign tells of the next; None where no comparison has two rounds."""
+    """What a sealed campaign says about the next one; None where no comparison has two rounds."""
     counted = campaign.counted
     found = tuple(_comparisons(campaign))
     seconds = [unit.cost_s for unit in counted]
@@ -138,7 +138,7 @@ def _comparisons(campaign: SealedCampaign) -> Iterator[Comparison]:
 
 
 def newest_here(folder: Path) -> Earlier | None:
-    """The newest sealed campaign of a folder that this machine measured and that tells something, or None.
+    """The newest sealed campaign of a folder that this machine measured and that has comparisons, or None.
 
     `folder`: of the campaign; those that were set aside are in folders of it.
     """
@@ -246,7 +246,7 @@ def _notes(study: Study, found: Declared, least_s: float) -> Iterator[str]:
 
 
 def _ended_early(study: Study, chosen: Mapping[str, Chosen], ends: Mapping[str, int]) -> Iterator[str]:
-    """Campaigns that end where whole runs are as narrow as is wanted, before training steps can be told."""
+    """Campaigns that end where whole runs are as narrow as is wanted, before training steps are conclusive."""
     for name, rounds in ends.items():
         if (chosen[name].rounds or 0) > rounds:
             yield (
@@ -277,7 +277,7 @@ def laid_over(study: Study, minutes: Minutes, campaigns: Path) -> tuple[Study, D
 class Answer:
     """How many minutes would answer what a study left open."""
 
-    # the smallest round number after which all open comparisons are expected to be told; None where none of
+    # the smallest round number after which all open comparisons are expected to be conclusive; None where none of
     # ROUND_MINUTES is enough, or the campaign ends before
     minutes: int | None
     # rounds after which a pilot is expected to end the campaign before that; None where it does not

@@ -3,7 +3,7 @@
 Everything is compared host against host first: what two hosts differ by is no cause of anything. No plotting here.
 
 Operator times (`operator_times`): per unit, the log-ratio of an operator's own seconds to the mean of the two
-hosts. Every operator and environment has a spread of its own, moderated by those of the environment's other
+hosts. Every operator and environment has its own spread, moderated by those of the environment's other
 operators (Smyth 2004): an environment that varies more than the others is no difference. Levels of the t intervals
 by Benjamini and Hochberg's selection over operators and environments; the sum of all operators has its own spread.
 """
@@ -26,7 +26,7 @@ from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.model.tables import DIFFERENT
 from tare.stats.families import selected_level
-from tare.stats.intervals import Estimate, Interval, Spread, moderated, student, t_interval, tellable
+from tare.stats.intervals import Estimate, Interval, Spread, moderated, student, t_interval, without_wild_ends
 
 PHASE_METRICS = (*PHASES, PROGRAM, "exit_s")
 SMALLEST_SHARE = 0.01  # of a step's own time: what is less is not worth a comparison, and widens all others
@@ -72,7 +72,7 @@ class OperatorTime:
     control_low: float
     control_high: float
     units: int  # that have it on both hosts and here
-    # they are enough for a verdict, the interval excludes 1, and the ratio lies outside what host to host shows in
+    # they are enough for a verdict, the interval excludes 1, and the ratio is outside what host to host shows in
     # any unit
     differs: bool
 
@@ -84,12 +84,12 @@ class PhaseCost:
     env: str
     phase: str
     extra: Interval
-    share: float | None  # the phase's part of the whole run's extra time, where that is told apart from none
-    fewest: int  # units before anything is told apart
+    share: float | None  # the phase's part of the whole run's extra time, where that one is significant
+    fewest: int  # units before anything is significant
 
     @property
-    def told(self) -> bool:
-        """Whether it is told apart from none: the units are enough, and the interval excludes zero."""
+    def is_significant(self) -> bool:
+        """Whether the units are enough, and the interval excludes zero."""
         return self.extra.n >= self.fewest and self.extra.excludes_zero
 
 
@@ -99,7 +99,7 @@ class FileAccount:
 
     env: str
     imports: Interval  # extra seconds of the imports in whole runs
-    files: Interval  # extra seconds of reading and mapping their files for the first time, in launches of their own
+    files: Interval  # extra seconds of reading and mapping their files for the first time, in separate launches
     after: Interval  # extra seconds that the imports of those launches still take
     # `ratio`, `low`, `high`: files by imports; None with a `reason`
     ratio: float | None
@@ -245,9 +245,9 @@ def _moderated(one: _Ratios, found: Sequence[_Ratios]) -> Estimate:
 
 
 def _judged(one: _Ratios, alpha: float, fewest: int) -> OperatorTime:
-    interval = tellable(one.estimate.interval(alpha))
+    interval = without_wild_ends(one.estimate.interval(alpha))
     mean = one.estimate.mean or 0.0
-    told = interval.mapped(math.exp)
+    ends = interval.mapped(math.exp)
     beyond = abs(mean) > float(np.abs(one.control).max())
     return OperatorTime(
         operator=one.operator,
@@ -255,8 +255,8 @@ def _judged(one: _Ratios, alpha: float, fewest: int) -> OperatorTime:
         share=one.share,
         host_s=one.host_s,
         ratio=math.exp(mean),
-        low=told.low,
-        high=told.high,
+        low=ends.low,
+        high=ends.high,
         control_low=math.exp(one.control.min()),
         control_high=math.exp(one.control.max()),
         units=interval.n,
@@ -278,7 +278,7 @@ def phase_costs(rounds: pd.DataFrame, alpha: float, fewest: int) -> list[PhaseCo
     """Extra seconds of the whole run and of each phase, in every environment and in the control.
 
     `rounds`: metric rows of one workload's headline campaign of whole runs. `alpha`: of all environments together,
-    for each phase. `fewest`: units before anything is told apart.
+    for each phase. `fewest`: units before anything is significant.
     """
     others = environments_of(rounds)
     level = alpha / max(1, len(others))
@@ -317,11 +317,11 @@ def file_accounts(rounds: pd.DataFrame, causes: pd.DataFrame, alpha: float) -> l
 
 def _account(env: str, imports: Interval, files: Interval, after: Interval) -> FileAccount:
     ratio, low, high, reason = None, None, None, None
-    whole, part = imports.told, files.told
+    whole, part = imports.mean_low_high, files.mean_low_high
     if whole is None or part is None:
         reason = "there is no interval yet: two complete units of each campaign are the least"
     elif whole[1] <= 0:
-        reason = "at the level that two intervals together need, imports may take no longer: no share is told"
+        reason = "at the level that two intervals together need, imports may take no longer: no share is given"
     else:
         ends = [top / bottom for top in part[1:] for bottom in whole[1:]]
         ratio, low, high = part[0] / whole[0], min(ends), max(ends)

@@ -1,7 +1,7 @@
 """Why environments differ from the host: what was found of each, and the one reason that most speaks for.
 
 Files, kernels, operators, phases and what stays without a suspect, of one workload, from the tables alone. A reason
-has its evidence: what it names, and its share of the extra time where an interval tells one.
+has its evidence: what it names, and its share of the extra time where there is an interval of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AROUND = ("runtime_start_s", "exit_s")  # what the runtime does, and not the pro
 class Cause(StrEnum):
     """What a difference is put down to."""
 
-    NOTHING = "nothing"  # no difference is told
+    NOTHING = "nothing"  # no difference was found
     VARIED = "varied"  # the one factor that was varied
     FILES = "files"  # reading the files of the imports
     PHASE = "phase"  # a part of the whole run, its own cause unknown
@@ -42,7 +42,7 @@ class Reason:
 
     cause: Cause
     what: str | None = None  # the factor, metric, kernel or operator; None where there is none to name
-    # `low`, `high`: its share of the extra time, as far as an interval tells; None otherwise
+    # `low`, `high`: its share of the extra time, where an interval gives it; None otherwise
     low: float | None = None
     high: float | None = None
 
@@ -50,7 +50,7 @@ class Reason:
 NOTHING = Reason(cause=Cause.NOTHING)
 
 
-def told_share(account: causes.FileAccount | None) -> tuple[float, float] | None:
+def files_share(account: causes.FileAccount | None) -> tuple[float, float] | None:
     """The interval of the share of files, where it excludes none at all, and twice everything; else None."""
     if account is None or account.low is None or account.high is None:
         return None
@@ -61,7 +61,7 @@ class Case:
     """What is known of one workload: of `made`, the tables metrics, verdicts, kernels and fingerprints.
 
     `workload`: its name. `made`: the tables by name. `confidence`: that the study asks for. `fewest`: units before
-    anything is told apart, by kind of campaign.
+    anything is significant, by kind of campaign.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Case:
 
     @cached_property
     def environments(self) -> list[str]:
-        """Those of which something was seen beside the host."""
+        """Those of which something was seen, without the host."""
         seen = {*causes.environments_of(self.metrics), *causes.environments_of(self.rounds), *self.files["launch"]}
         return sorted(seen - {*causes.HOSTS})
 
@@ -109,9 +109,11 @@ class Case:
             for what in ("operators", "kernels")
         }
 
-    def told_phases(self, env: str) -> list[causes.PhaseCost]:
-        """Parts of the whole run whose extra time is told apart from none, the largest first."""
-        own = [one for one in self.costs if one.env == env and one.phase != METRIC_OF["rounds"] and one.told]
+    def significant_phases(self, env: str) -> list[causes.PhaseCost]:
+        """Parts of the whole run whose extra time is significant, the largest first."""
+        own = [
+            one for one in self.costs if one.env == env and one.phase != METRIC_OF["rounds"] and one.is_significant
+        ]
         return sorted(own, key=lambda one: -abs(one.extra.mean or 0.0))
 
     def suspicions(self, env: str) -> tuple[list[suspects.Suspicion], list[suspects.FileDifference]]:
@@ -122,12 +124,12 @@ class Case:
 
     def of_run(self, env: str, *, longer: bool) -> Reason:
         """Why whole runs take longer, or shorter: the part that does most, or what reading its files takes."""
-        phases = [one for one in self.told_phases(env) if ((one.extra.mean or 0.0) > 0) == longer]
+        phases = [one for one in self.significant_phases(env) if ((one.extra.mean or 0.0) > 0) == longer]
         if not phases:
             return Reason(cause=Cause.UNKNOWN)
-        first, told = phases[0], told_share(self.accounts.get(env))
-        if first.phase == "imports_s" and told is not None:
-            return Reason(cause=Cause.FILES, what=first.phase, low=told[0], high=told[1])
+        first, of_files = phases[0], files_share(self.accounts.get(env))
+        if first.phase == "imports_s" and of_files is not None:
+            return Reason(cause=Cause.FILES, what=first.phase, low=of_files[0], high=of_files[1])
         return Reason(cause=Cause.PHASE, what=first.phase, low=first.share, high=first.share)
 
     def of_step(self, env: str, *, longer: bool) -> Reason:

@@ -36,7 +36,7 @@ SERVICES = (
     Service(pattern=r"^libc[.-]", what="copies and fills of memory, the allocator, files, processes",
             operators=("copy_", "fill_", "zero_", "cat", "clone", "to_copy", "empty", "embedding"),
             phases=("runtime_start_s", *ALL_PHASES, "exit_s")),
-    Service(pattern=r"^(libdl|libpthread|librt|libutil)[.-]", what="nothing of its own since glibc 2.34"),
+    Service(pattern=r"^(libdl|libpthread|librt|libutil)[.-]", what="nothing since glibc 2.34"),
     Service(pattern=r"^libm[.-]|^libmvec", what="exponentials, logarithms, trigonometry",
             operators=("exp", "log", "tanh", "sigmoid", "softmax", "sqrt", "pow", "erf", "sin", "cos")),
     Service(pattern=r"^libstdc\+\+|^libgcc_s", what="containers, exceptions and start of C++ code",

@@ -91,6 +91,6 @@ def run(tree: Tree, names: Collection[str] | None = None) -> Iterator[Result]:
 
 
 def status_of(results: Sequence[Result]) -> int:
-    """Exit status: 0 all is as it should be, 1 something is not, 2 something could not be told."""
+    """Exit status: 0 all is as it should be, 1 something is not, 2 something could not be determined."""
     found = {result.status for result in results}
     return 1 if Status.FAILED in found else 2 if Status.OPEN in found else 0

@@ -1,4 +1,4 @@
-"""The ledger, its stamps and the seals: whether what was written down in order is what lies in the folders."""
+"""The ledger, its stamps and the seals: whether the folders hold what was written down in order."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def ledger_rows(tree: Tree, notes: Notes) -> None:
             for one in tries:
                 campaign = measured.campaign(question, one.folder)
                 if one.state == "gone" or campaign is None:
-                    continue  # told by another check
+                    continue  # reported by another check
                 for entry in one.entries:
                     _follows(campaign, entry, notes)
                     notes.look("rows")
@@ -123,7 +123,7 @@ def _follows(campaign: Campaign, entry: Entry, notes: Notes) -> None:
     if entry.event == "opened" or plan is None or rows is None:
         return
     if entry.units_sha256 is not None and entry.units_sha256 != campaign.journal_sha256():
-        notes.fail(where, f"{LEDGER} lists other units than lie there ({entry.event})")
+        notes.fail(where, f"{LEDGER} lists other units than are there ({entry.event})")
     own = counted(rows.units)
     if entry.units != len(own):
         notes.fail(where, f"{LEDGER} says {entry.units} units count, and {len(own)} do ({entry.event})")
@@ -170,14 +170,14 @@ def stamps(tree: Tree, notes: Notes) -> None:
             if stamp.ledger != (entry.before if number else None):
                 notes.fail(tree.name(path), "was written behind another row than the ledger has it")
             known[entry.stamp] = stamp
-            _tell_departures(measured, stamp, entry.stamp, notes)
+            _note_departures(measured, stamp, entry.stamp, notes)
         _as_announced(measured, known, notes)
         for path in stamp_files(measured.folder):
             if sha256_file(path) not in noted:
                 notes.fail(tree.name(path), f"is in no row of {measured.name}/{LEDGER}")
 
 
-def _tell_departures(measured: Measured, stamp: Stamp, sha256: str, notes: Notes) -> None:
+def _note_departures(measured: Measured, stamp: Stamp, sha256: str, notes: Notes) -> None:
     for campaign in measured.current:
         if campaign.plan is None:
             continue
@@ -186,11 +186,11 @@ def _tell_departures(measured: Measured, stamp: Stamp, sha256: str, notes: Notes
         except TareError as error:
             lines = [str(error)]
         for line in lines:
-            notes.tell(campaign.name, f"the stamp {sha256[:12]}: {line}")
+            notes.remark(campaign.name, f"the stamp {sha256[:12]}: {line}")
 
 
 def _as_announced(measured: Measured, known: Mapping[str, Stamp], notes: Notes) -> None:
-    """Leave open what was changed between the last stamp and the data: nothing here tells when it was."""
+    """Leave open what was changed between the last stamp and the data: nothing here says when."""
     for campaign in measured.current:
         stamp = _last_stamp(_rows_before(measured, campaign), known)
         if stamp is None or campaign.plan is None:
@@ -201,8 +201,8 @@ def _as_announced(measured: Measured, known: Mapping[str, Stamp], notes: Notes) 
             notes.leave(campaign.name, f"the study of the stamp before it can't be read: {error}")
             continue
         if keys:
-            told = ", ".join(keys[:MOST_KEYS])
-            notes.leave(campaign.name, f"the stamp before it has another {told}: nothing says why it was changed")
+            names = ", ".join(keys[:MOST_KEYS])
+            notes.leave(campaign.name, f"the stamp before it has another {names}: nothing says why it was changed")
     first = next((number for number, entry in enumerate(measured.entries) if entry.event == "opened"), None)
     stamp = _last_stamp(measured.entries[:first], known)
     if stamp is None or measured.asked is None:
@@ -264,11 +264,11 @@ def held(tree: Tree, notes: Notes) -> None:
     for sha256 in tree.held:
         notes.look("hashes that were left elsewhere")
         if sha256 in known:
-            notes.tell(sha256, f"is that of {known[sha256]}")
+            notes.remark(sha256, f"is that of {known[sha256]}")
         else:
             notes.fail(sha256, "is the hash of no row and of no stamp here: what it was taken of is elsewhere")
     if not tree.held:
-        notes.tell(
+        notes.remark(
             "the ledger",
             "no hash was given that was kept elsewhere (--held): a chain that was written again as a whole, with "
             "other data, can't be distinguished from the first one",
@@ -295,7 +295,7 @@ def seals(tree: Tree, notes: Notes) -> None:
 
 
 def summaries(tree: Tree, notes: Notes) -> None:
-    """What a seal says besides hashes follows from plan and journal."""
+    """What a seal says in addition to hashes follows from plan and journal."""
     for _, campaign, _ in tree.campaigns():
         if campaign.sealed is None or campaign.rows is None:
             continue
@@ -322,7 +322,7 @@ def _short(sealed: Sealed, name: str) -> str:
 
 
 def seeds(tree: Tree, notes: Notes) -> None:
-    """No two campaigns have one seed, and each has the study's own besides."""
+    """No two campaigns have the same seed, and each also has the study's own."""
     owners: dict[str, tuple[str, Plan]] = {}
     for _, campaign, plan in tree.campaigns():
         notes.look("campaigns")

@@ -181,7 +181,7 @@ def _steps(inside: Inside) -> Iterator[tuple[str, Sequence[int]]]:
 
 
 def _too_busy(launch: LaunchRecord, inside: Inside, cpus: int) -> Iterator[str]:
-    """More processor time than its processors have, from the start of a launch on; of several runs none is told."""
+    """More processor time since a launch's start than its processors have; nothing where it made several runs."""
     if launch.spawn_ns is None or launch.instances or launch.vm is not None or not launch.clock.shared:
         return
     for mark in inside.marks:
@@ -234,7 +234,7 @@ def _wrong_slices(launch: LaunchRecord, own: Slices, cpus: int) -> Iterator[str]
 
 
 def copies(tree: Tree, notes: Notes) -> None:
-    """No launch stands in two units: neither by its name nor by its times, to the nanosecond."""
+    """No launch is in two units: neither by its name nor by its times, to the nanosecond."""
     names: dict[str, tuple[str, str]] = {}
     times: dict[tuple[int, ...], tuple[str, str]] = {}
     for _, campaign, plan in tree.campaigns():
@@ -265,7 +265,7 @@ def _once(known: dict[Any, tuple[str, str]], key: Any, group: str, where: str, w
 
 
 def _spans(launch: LaunchRecord) -> tuple[int, ...] | None:
-    """Nanoseconds of a launch since its start, mark by mark; None where too few tell it from others."""
+    """Nanoseconds of a launch since its start, mark by mark; None where too few distinguish it from others."""
     if launch.spawn_ns is None or launch.inside is None or len(launch.inside.marks) < 3:
         return None
     return tuple(mark.at_ns - launch.spawn_ns for mark in launch.inside.marks)

@@ -34,13 +34,13 @@ class Notes:
     Attributes:
         wrong: what is not as it has to be.
         open: what could not be looked at, with the reason.
-        told: what a reader should know of what passed.
+        remarks: what a reader should know of what passed.
         looked: how many things of each kind were looked at.
     """
 
     wrong: list[Finding] = field(default_factory=list)
     open: list[Finding] = field(default_factory=list)
-    told: list[Finding] = field(default_factory=list)
+    remarks: list[Finding] = field(default_factory=list)
     looked: Counter[str] = field(default_factory=Counter)
 
     def look(self, what: str, count: int = 1) -> None:
@@ -55,9 +55,9 @@ class Notes:
         """Something can't be checked."""
         self.open.append(Finding(where, why))
 
-    def tell(self, where: str, what: str) -> None:
+    def remark(self, where: str, what: str) -> None:
         """Something is worth knowing."""
-        self.told.append(Finding(where, what))
+        self.remarks.append(Finding(where, what))
 
     @property
     def status(self) -> Status:
@@ -95,7 +95,7 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """As JSON holds it."""
         notes = self.notes
-        lists = {"wrong": notes.wrong, "not_checked": notes.open, "told": notes.told}
+        lists = {"wrong": notes.wrong, "not_checked": notes.open, "told": notes.remarks}
         return {
             "name": self.check.name,
             "proves": self.check.proves,

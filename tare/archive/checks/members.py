@@ -30,14 +30,14 @@ def members(tree: Tree, notes: Notes) -> None:
     there = {tree.name(path) for path in tree.root.rglob("*") if path.is_file() or path.is_symlink()}
     for name in sorted(there - set(listed) - {INDEX, CRATE}):
         notes.fail(name, f"is not among the members that {INDEX} lists")
-    for name, told in sorted(listed.items()):
+    for name, member in sorted(listed.items()):
         notes.look("members")
         path = tree.root / name
         if name not in there or path.is_symlink():
             notes.fail(name, f"is listed in {INDEX} and is not there")
-        elif path.stat().st_size != told.bytes:
-            notes.fail(name, f"has {path.stat().st_size:,} bytes, and {INDEX} says {told.bytes:,}")
-        elif sha256_file(path) != told.sha256:
+        elif path.stat().st_size != member.bytes:
+            notes.fail(name, f"has {path.stat().st_size:,} bytes, and {INDEX} says {member.bytes:,}")
+        elif sha256_file(path) != member.sha256:
             notes.fail(name, f"has another hash than {INDEX} says")
     measured = {f"{one.study} on {one.machine}" for one in tree.measured if one.campaigns}
     named = {f"{tree.index.study} on {machine}" for machine in tree.index.machines}
@@ -112,7 +112,7 @@ def _written_again(tree: Tree, index: Index, found: Mapping[str, Any], notes: No
 def _file(tree: Tree, notes: Notes, entity: Mapping[str, Any]) -> None:
     name = unquote(str(entity.get("@id", "")))
     if "://" in name or name.startswith("#"):
-        return  # it names what lies elsewhere
+        return  # it names what is elsewhere
     notes.look("files of the crate")
     path = tree.root / name
     if not _is_below(path, tree.root) or not path.is_file():

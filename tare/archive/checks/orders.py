@@ -1,4 +1,4 @@
-"""Orders, paddings and slices, drawn again from the seed that stands in the plan."""
+"""Orders, paddings and slices, drawn again from the seed in the plan."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def orders(tree: Tree, notes: Notes) -> None:
 
 def _wrong_order(measured: Measured, campaign: Campaign, plan: Plan, unit: Unit) -> str | None:
     if unit.voided is not None and not unit.launches:
-        return None  # what had to run beside it did not: nothing was launched
+        return None  # what had to run alongside did not: nothing was launched
     wrong = None
     for order, pads in _possible(measured, campaign, plan, unit):
         wrong = _differs(plan, unit, order, pads)
@@ -66,7 +66,7 @@ def _differs(plan: Plan, unit: Unit, order: Sequence[str], pads: dict[str, int])
 
 
 def _possible(measured: Measured, campaign: Campaign, plan: Plan, unit: Unit) -> Iterator[Drawn]:
-    """What the seed can give for a unit; more than one where the journal does not tell how it was launched."""
+    """What the seed can give for a unit; more than one where the journal does not say how it was launched."""
     done = campaign.units[: unit.unit]
     if plan.kind == "sweep":
         names = [LaunchRole(environment=HOST, batch=batch).name for batch in plan.batches or ()]
@@ -120,13 +120,14 @@ def quanta(tree: Tree, notes: Notes) -> None:
     """Who had the machine in a sliced round, and for how long it was meant to be, follows from the plan's seed."""
     for _, campaign, plan in tree.campaigns():
         for unit in campaign.units:
-            told = unit.slicing or {}
+            slicing = unit.slicing or {}
             where = f"{campaign.name} unit {unit.unit}"
-            if told and plan.order_seed is not None and told.get("seed") != f"{seed_of(plan)}/{unit.unit}/slices":
-                notes.fail(where, f"its slices have the seed {told.get('seed')}, which is not that of its plan")
-            elif (told.get("pace") or unit.whole) and (unit.counts or unit.is_rehearsal):
+            wanted = f"{seed_of(plan)}/{unit.unit}/slices"
+            if slicing and plan.order_seed is not None and slicing.get("seed") != wanted:
+                notes.fail(where, f"its slices have the seed {slicing.get('seed')}, which is not that of its plan")
+            elif (slicing.get("pace") or unit.whole) and (unit.counts or unit.is_rehearsal):
                 notes.look("sliced rounds")
-                if (wrong := _wrong_slices(unit, str(told["seed"]))) is not None:
+                if (wrong := _wrong_slices(unit, str(slicing["seed"]))) is not None:
                     notes.fail(where, wrong)
 
 

@@ -1,4 +1,4 @@
-"""Pages, figures and notebooks drawn again from the tables and records that lie beside them.
+"""Pages, figures and notebooks drawn again from the tables and records next to them.
 
 They are drawn by the Tare that checks: nothing of the folder is run. Equal tables give equal bytes, but for the
 time at which a page was written, and the ids of tables in notebooks, which are random.
@@ -39,7 +39,7 @@ DRAWN_BY = {"tare/report": project_root, "notebooks": data_root}
 
 
 def figures(tree: Tree, notes: Notes) -> None:
-    """Every figure, and all that a notebook shows, is drawn of the tables as they lie there, byte for byte."""
+    """Every figure, and all that a notebook shows, is drawn from the tables that are there, byte for byte."""
     for measured in _reported(tree, notes, NOTEBOOKS):
         names = sorted(path.stem for path in (measured.results / NOTEBOOKS).glob("*.ipynb"))
         try:
@@ -73,7 +73,7 @@ def _references(tree: Tree) -> bool:
 
 @contextlib.contextmanager
 def _drawn_again(tree: Tree, measured: Measured, names: Sequence[str]) -> Iterator[Path]:
-    """A folder of results with the tables as they lie there, and figures and notebooks that were drawn of them."""
+    """A folder of results with the tables that are there, and figures and notebooks drawn from them."""
     from tare.report.notebooks import execute_all
 
     study = asked_of(measured)

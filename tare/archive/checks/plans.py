@@ -75,7 +75,7 @@ def _all_there(tree: Tree, measured: Measured, asked: Study, notes: Notes) -> No
                 )
     for question, campaign in there.items():
         if question not in names:
-            notes.tell(campaign.name, "the study asks for no such campaign: no table has it")
+            notes.remark(campaign.name, "the study asks for no such campaign: no table has it")
 
 
 def _wanted(asked: Study, campaign: Campaign, plan: Plan) -> Mapping[str, Any]:
@@ -87,7 +87,7 @@ def _wanted(asked: Study, campaign: Campaign, plan: Plan) -> Mapping[str, Any]:
         asked = asked.replace(device=part["device"])
     chosen = (part.get("rounds") or {}).get(
         "chosen"
-    )  # a budget for so many minutes, which stands in no file of config/
+    )  # a budget for so many minutes, which is in no file of config/
     found = reduced(
         (asked if plan.is_command else at_published_size(asked)).to_json(),
         "command" if plan.is_command else plan.kind, workload, campaign.arm, plan.scenario,

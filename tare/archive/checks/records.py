@@ -67,7 +67,7 @@ def _other_machine(plan: Plan, record: MachineRecord | None) -> Iterator[str]:
 def _elsewhere(launch: LaunchRecord, plan: Plan, record: MachineRecord | None) -> Iterator[str]:
     inside = launch.inside
     if not launch.ok or inside is None or launch.vm is not None or not launch.clock.shared or launch.instances:
-        return  # a guest has a kernel and processors of its own, a member of a group may be on another node
+        return  # a guest has its own kernel and processors, a member of a group may be on another node
     if wrong := _other_processor(launch, record):
         yield wrong
     if inside.facts.kernel != plan.machine.kernel:
@@ -79,10 +79,10 @@ def _elsewhere(launch: LaunchRecord, plan: Plan, record: MachineRecord | None) -
 def _other_processor(launch: LaunchRecord, record: MachineRecord | None) -> str | None:
     if record is None or launch.inside is None or launch.vm is not None:
         return None
-    told, wanted = launch.inside.facts.cpu_model, record.cpu_model
-    if None in (told, wanted) or told == wanted:
+    found, wanted = launch.inside.facts.cpu_model, record.cpu_model
+    if None in (found, wanted) or found == wanted:
         return None
-    return f"ran on {told}, and the machine is described as {wanted}"
+    return f"ran on {found}, and the machine is described as {wanted}"
 
 
 def images(tree: Tree, notes: Notes) -> None:
@@ -101,9 +101,9 @@ def images(tree: Tree, notes: Notes) -> None:
     for _, campaign, plan in tree.campaigns():
         if plan.is_command:
             continue  # its images are the user's own, of which there is no record
-        for env, told in (plan.provenance.get("images") or {}).items():
+        for env, image in (plan.provenance.get("images") or {}).items():
             notes.look("images")
-            own = [one for one in known.get(read_role(env).environment, []) if _is_told(one, told)]
+            own = [one for one in known.get(read_role(env).environment, []) if _is_image(one, image)]
             if not own:
                 notes.fail(campaign.name, f"its plan names an image of {env} that no record describes")
                 continue
@@ -112,9 +112,9 @@ def images(tree: Tree, notes: Notes) -> None:
                     notes.fail(where, wrong)
 
 
-def _is_told(record: ImageRecord, told: Mapping[str, Any]) -> bool:
+def _is_image(record: ImageRecord, image: Mapping[str, Any]) -> bool:
     names = ("digest", "bytes", "tree_digest")
-    return all(told.get(name) in (None, getattr(record, name)) for name in names)
+    return all(image.get(name) in (None, getattr(record, name)) for name in names)
 
 
 def _launches_in(campaign: Campaign, env: str) -> Iterator[tuple[str, LaunchRecord]]:
@@ -127,7 +127,7 @@ def _launches_in(campaign: Campaign, env: str) -> Iterator[tuple[str, LaunchReco
 
 
 def _other_image(launch: LaunchRecord, records: list[ImageRecord]) -> str | None:
-    """Why a launch ran none of some images; None where nothing tells."""
+    """Why a launch ran none of some images; None where that can't be determined."""
     if launch.program != WORKER or launch.inside is None or launch.vm is not None:
         return None
     pythons = {one.python for one in records if one.python is not None}
@@ -151,25 +151,27 @@ def data(tree: Tree, notes: Notes) -> None:
         except TareError as error:
             notes.fail(tree.name(path), tree.plain(error))
     for _, campaign, plan in tree.campaigns():
-        for told in _data_of(plan):
+        for described in _data_of(plan):
             notes.look("data sets")
-            if not any(_is_set(one, told) for one in known):
-                notes.fail(campaign.name, f"its plan names files of {told.get('dataset')} that no record describes")
+            if not any(_is_set(one, described) for one in known):
+                name = described.get("dataset")
+                notes.fail(campaign.name, f"its plan names files of {name} that no record describes")
 
 
 def _data_of(plan: Plan) -> Iterator[Mapping[str, Any]]:
-    for told in (plan.provenance, plan.provenance.get("neighbour") or {}):
-        if isinstance(told.get("data"), Mapping):
-            yield told["data"]
+    for owner in (plan.provenance, plan.provenance.get("neighbour") or {}):
+        if isinstance(owner.get("data"), Mapping):
+            yield owner["data"]
 
 
-def _is_set(record: DataRecord, told: Mapping[str, Any]) -> bool:
+def _is_set(record: DataRecord, described: Mapping[str, Any]) -> bool:
     own = record.to_json()
-    return all(own.get(name) == told[name] for name in ("dataset", "files", "rows", "source") if name in told)
+    names = {"dataset", "files", "rows", "source"} & set(described)
+    return all(own.get(name) == described[name] for name in names)
 
 
 def profiles(tree: Tree, notes: Notes) -> None:
-    """Every profiled launch lies under its own name, beside the trace and the counters that it names."""
+    """Every profiled launch has a file of its name, next to the trace and the counters that it names."""
     for measured in tree.measured:
         for path, record, problem in measured.profiles:
             notes.look("profiled launches")
@@ -194,9 +196,9 @@ def profiles(tree: Tree, notes: Notes) -> None:
 
 
 def code(tree: Tree, notes: Notes) -> None:
-    """The sources that lie here are the programs that measured each campaign, by the hash in its plan."""
+    """The sources here are the programs that measured each campaign, by the hash in its plan."""
     if not (tree.root / "tare").is_dir():
-        notes.leave("tare/", "no sources lie here: what measured is known by its hash alone")
+        notes.leave("tare/", "there are no sources here: of the programs that measured only the hash is known")
         return
     if tree.index is not None:
         _as_listed(tree, tree.index.programs, notes)
@@ -212,7 +214,7 @@ def code(tree: Tree, notes: Notes) -> None:
             continue
         notes.look("campaigns")
         if found != plan.code_sha256:
-            what = f"its plan names other programs than the {len(paths)} sources that lie here"
+            what = f"its plan names other programs than the {len(paths)} sources here"
             remade = tree.index is not None and campaign.name in tree.index.remade
             if campaign.is_set_aside or not tree.is_archive or remade:
                 notes.leave(campaign.name, f"{what}: they were changed since")
@@ -257,9 +259,9 @@ def installed(tree: Tree, notes: Notes) -> None:
         ("what measures, reads or draws", [path for path in differ if path not in judging]),
     ):
         if names:
-            notes.tell(group, f"is another program here than in the Tare that checks: {some(names)}")
+            notes.remark(group, f"is another program here than in the Tare that checks: {some(names)}")
     for path in differing_inputs(tree):
-        notes.tell(path, "is another file here than in the Tare that checks")
+        notes.remark(path, "is another file here than in the Tare that checks")
 
 
 def _programs(root: Path) -> dict[str, str]:

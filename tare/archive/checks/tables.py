@@ -135,7 +135,7 @@ def _tried(tree: Tree, notes: Notes, measured: Measured, make: Callable[[], Any]
 
 
 def asked_of(measured: Measured) -> Study:
-    """The study as its file has it. Raises UserError: that can't be told."""
+    """The study as its file has it. Raises UserError: that can't be determined."""
     if measured.asked is None:
         raise UserError(measured.asked_problem or "no file says what was asked for")
     return measured.asked
@@ -181,8 +181,8 @@ def of_environment(measured: Measured, env: str) -> Made:
         name = layout.campaign_name("rounds", ["host", env])
         sealed.append(root / layout.sealed_record(study.study, measured.machine, workload, name))
         profiles.append(root / layout.profile_record(study.study, measured.machine, workload, env))
-    there, beside = ([path for path in paths if path.exists()] for paths in (sealed, profiles))
-    made = extract.build(there, beside, study.margins.to_json(), copies=_copies(measured))
+    there, traced = ([path for path in paths if path.exists()] for paths in (sealed, profiles))
+    made = extract.build(there, traced, study.margins.to_json(), copies=_copies(measured))
     return _without_root(root, made)
 
 
@@ -241,7 +241,7 @@ def images_of(measured: Measured) -> Path:
 
 
 def judged(measured: Measured) -> Made:
-    """The tables of `tare audit`, by the study's own tables as they lie there."""
+    """The tables of `tare audit`, by the study's own tables that are there."""
     from tare.literature import audit, published
     from tare.literature import claims as rules
     from tare.literature.measured_here import gather
@@ -260,7 +260,7 @@ def judged(measured: Measured) -> Made:
 
 
 def compared(several: Sequence[Measured]) -> pd.DataFrame:
-    """The table of machines, by the decisions of each as they lie there."""
+    """The table of machines, by the decisions of each that are there."""
     from tare.analysis.decisions import read_decisions
     from tare.analysis.machines import compared as side
     from tare.model.records.machine import read_machine
@@ -331,7 +331,7 @@ def _compare(
     wrong, largest = differences(there, ours) if kept is None else differences(kept(there), kept(ours))
     if wrong is None:
         if largest:
-            notes.tell(
+            notes.remark(
                 where, f"is equal within its tolerance: numbers differ by {largest:.1e} of themselves at most"
             )
         return
@@ -352,7 +352,7 @@ def _note_difference(tree: Tree, notes: Notes, where: str, wrong: str) -> None:
 def differences(there: pd.DataFrame, made: pd.DataFrame) -> tuple[str | None, float]:
     """The first difference between two tables, and by how much numbers differ that are within their tolerance.
 
-    Rows are compared in the order of their words and whole numbers: which row stands first says nothing.
+    Rows are compared in the order of their words and whole numbers: which row is first says nothing.
     """
     if list(there.columns) != list(made.columns):
         other = sorted({*there.columns} ^ {*made.columns})
@@ -365,8 +365,8 @@ def differences(there: pd.DataFrame, made: pd.DataFrame) -> tuple[str | None, fl
         unlike, by = _unlike(column, one[column], other[column])
         if unlike is not None:
             row, wanted = one.iloc[unlike], _shown(other[column].iloc[unlike])
-            told = f"says {column} {_shown(row[column])}, and its records give {wanted} ({_which(row)})"
-            return told, 0.0
+            difference = f"says {column} {_shown(row[column])}, and its records give {wanted} ({_which(row)})"
+            return difference, 0.0
         largest = max(largest, by)
     return None, largest
 
@@ -418,8 +418,8 @@ def _which(row: pd.Series) -> str:
         "check",
         "machine",
     )
-    told = [f"{row[name]}" for name in names if name in row.index and not pd.isna(row[name])]
-    return ", ".join(told[:5])
+    values = [f"{row[name]}" for name in names if name in row.index and not pd.isna(row[name])]
+    return ", ".join(values[:5])
 
 
 def _compare_json(tree: Tree, notes: Notes, path: Path, made: pd.DataFrame) -> None:

@@ -75,7 +75,7 @@ class Campaign:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A study on a machine: its campaigns, its ledger, where its results lie."""
+    """A study on a machine: its campaigns, its ledger, where its results are."""
 
     root: Path
     study: str
@@ -94,7 +94,7 @@ class Measured:
 
     @property
     def results(self) -> Path:
-        """Where its tables, figures and pages lie."""
+        """The folder of its tables, figures and pages."""
         if self.is_one_of_several:
             return self.root / layout.results_on(self.study, self.machine)
         return self.root / layout.results_folder(self.study)
@@ -144,12 +144,12 @@ class Measured:
 
     @property
     def asked(self) -> Study | None:
-        """The study as a file of config/ asks for it; None where that can't be told."""
+        """The study as a file of config/ asks for it; None where that can't be determined."""
         return self._asked[0]
 
     @property
     def asked_problem(self) -> str | None:
-        """Why that can't be told."""
+        """Why that can't be determined."""
         return self._asked[1]
 
     @cached_property
@@ -252,7 +252,7 @@ def _profile(path: Path) -> ProfileRecord | None:
 def _study_in(root: Path, name: str) -> Study:
     """A study as a file of the folder's own config/ has it, completed from its config.yaml where it is a part."""
     base = root / "config/config.yaml"
-    whole = {field for field, told in Study.model_fields.items() if told.is_required()}
+    whole = {key for key, field in Study.model_fields.items() if field.is_required()}
     for path in sorted((root / "config").glob("*.yaml"), key=lambda path: (path.stem != name, path.name)):
         try:
             content = loading.load(path)

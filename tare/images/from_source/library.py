@@ -154,7 +154,7 @@ def _compile(recipe: LibraryFile, target: str, sources: Path) -> None:
 
 
 def _try_product(recipe: LibraryFile, path: Path) -> None:
-    """In a process of its own, as an instruction that the processor lacks would end it."""
+    """In a separate process, as an instruction that the processor lacks would end it."""
     argv: Sequence[str] = [sys.executable, "-I", "-c", _TRY, str(path), recipe.product]
     done = run(argv, timeout_s=TRY_S)
     if not done.ok:

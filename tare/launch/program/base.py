@@ -32,7 +32,7 @@ class Needs:
     # folders or files that are only read, by name; a transport decides where the program finds them. The first one
     # is the program's code
     inputs: Mapping[str, Path] = field(default_factory=dict)
-    # what it sees at a path of its own choice, which takes an environment that shares files
+    # what it sees at a path that it chooses itself, which takes an environment that shares files
     binds: tuple[Bind, ...] = ()
     code_sha256: str | None = None  # of the code; None where nobody knows what runs
 
@@ -46,7 +46,7 @@ class Place:
     folder: Path  # the launch's own folder on this side
     inside: Path  # the same folder on the other side
     inputs: Mapping[str, Path]  # where the program finds what it needs (`Needs.inputs`), by name
-    # files that it is to write into its folder, by the key under which it is told so
+    # files that it is to write into its folder, by the key under which it is asked for them
     keep: Mapping[str, Path] = field(default_factory=dict)
     shares_files: bool = True  # both sides see the same folder
     rank: int | None = None  # which member of a group; None for a launch that is alone
@@ -55,7 +55,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """How a program's run went, as far as the program itself tells; the launcher may still refuse it."""
+    """How a program's run went, as far as the program itself reports; the launcher may still refuse it."""
 
     status: Literal["ok", "failed", "timeout"]
     reason: str | None = None  # why a run did not succeed, in one line
@@ -68,7 +68,7 @@ class Result:
     steps: Steps | None = None  # when its steps ended, of a job that a hook watched
 
     def values(self) -> dict[str, Any]:
-        """Fields of the launch's record beside status, reason and inside; what is as ever is left out."""
+        """Fields of the launch's record other than status, reason and inside; what is as ever is left out."""
         found = {
             "stdout": self.stdout,
             "stderr": self.stderr,

@@ -69,7 +69,7 @@ class CommandProgram(Program):
 
     @property
     def shown(self) -> tuple[Bind, ...]:
-        """All that it sees at a path of its own choice, what holds others first."""
+        """All that it sees at a path that it chooses itself, what holds others first."""
         own = () if self.workdir is None else (Bind(source=self.workdir, target=self.workdir, writable=True),)
         every = dict.fromkeys((*own, *self.binds))
         return tuple(sorted(every, key=lambda bind: len(bind.target.parts)))
@@ -84,11 +84,12 @@ class CommandProgram(Program):
         return Needs(binds=self.shown)
 
     def write(self, place: Place) -> None:
-        """Make its HOME and its folder for temporary files. Raises UserError: files are to be kept, of which a
-        command is told nothing.
+        """Make its HOME and its folder for temporary files. Raises UserError: files are to be kept, and a command
+        can't be asked for any.
         """
         if place.keep:
-            raise UserError(f"a command is not told of files to keep ({', '.join(place.keep)}): give it a workdir")
+            names = ", ".join(place.keep)
+            raise UserError(f"a command can't be asked for files to keep ({names}): give it a workdir")
         for name in (HOME, TEMPORARY):
             (place.folder / name).mkdir()
 

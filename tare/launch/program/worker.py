@@ -115,7 +115,7 @@ class WorkerProgram(Program):
 
 
 def data_names(site: Site) -> dict[Path, str]:
-    """Folders of data that a launch sees, each with a name of its own where a transport places them together."""
+    """Folders of data that a launch sees, each with its own name where a transport places them together."""
     sources = dict.fromkeys(path for path in (site.data, *site.data_of.values()) if path is not None)
     return {source: f"data{number or ''}" for number, source in enumerate(sources)}
 

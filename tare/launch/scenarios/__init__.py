@@ -1,7 +1,7 @@
-"""Scenarios: what runs beside a unit of a campaign, or how many train together. `single` is a job alone.
+"""Scenarios: what runs while a unit of a campaign runs, or how many train together. `single` is a job alone.
 
 A scenario is a module of this folder, whose `surround` is a context manager around each unit. It yields a function
-that says what is wrong by now, or None: what was measured beside something that died does not count. Whatever it
+that says what is wrong by now, or None: what was measured with a co-runner that died does not count. Whatever it
 starts goes through `tare.core.process`, so that it ends with us, also when we are killed. A module whose whole runs
 are no plain launches has `launched`, which makes one (site, program, conditions, bytes of padding), and
 `barred`, which says why an environment can have none.
@@ -34,7 +34,7 @@ Problem = Callable[[], str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Around:
-    """What a scenario is told of the unit that it surrounds."""
+    """What a scenario is given of the unit that it surrounds."""
 
     cpus: tuple[int, ...]  # logical CPUs that the launches use
     environment: Mapping[str, str]  # of the client, for programs that it starts
@@ -42,7 +42,7 @@ class Around:
 
 
 def around(cpus: Sequence[int], conditions: Conditions | None = None) -> Around:
-    """What a scenario is told of launches on these CPUs, under these conditions."""
+    """What a scenario is given of launches on these CPUs, under these conditions."""
     return Around(cpus=tuple(cpus), environment={"PATH": PATH}, conditions=conditions)
 
 
@@ -86,7 +86,7 @@ def scenario(name: str) -> Scenario:
 
 
 def launcher(name: str) -> Launcher | None:
-    """How whole runs are made in a scenario that has a way of its own; None where they are plain launches."""
+    """How whole runs are made in a scenario that has its own way; None where they are plain launches."""
     found: Launcher | None = _of_module(name, "launched")
     return found
 
@@ -133,9 +133,9 @@ def surrounded(name: str, around: Around) -> Iterator[Span]:
 
 
 @contextlib.contextmanager
-def beside(argv: Sequence[str], around: Around) -> Iterator[Problem]:
-    """A program that runs beside the unit, and is ended with all that it started. Raises UnavailableError: it is
-    not there, or ends at once.
+def co_runner(argv: Sequence[str], around: Around) -> Iterator[Problem]:
+    """A program that runs while the unit does, and is ended with all that it started. Raises UnavailableError: it
+    is not there, or ends at once.
     """
     null = subprocess.DEVNULL
     process = start(argv, env=around.environment, cwd=None, stdin=null, stdout=null, stderr=null)

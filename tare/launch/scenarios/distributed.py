@@ -1,8 +1,8 @@
 """Several instances that train together: each whole run is a group, on a switch, the host's network, or nodes.
 
-Nothing runs beside a unit. `Conditions.group` says how many instances, how they exchange gradients, over what.
-Every instance trains on all samples, in an order of its own, as the benchmark of nthu2018 does: a run has as many
-steps as that of an instance alone, and its rate is that of all workers together.
+Nothing else runs while a unit does. `Conditions.group` says how many instances there are, how they exchange
+gradients, and over what. Every instance trains on all samples, in its own order, as the benchmark of nthu2018 does:
+a run has as many steps as that of an instance alone, and its rate is that of all workers together.
 """
 
 from __future__ import annotations

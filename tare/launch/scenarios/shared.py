@@ -37,17 +37,17 @@ QUOTA = "the quota of CPU time"
 
 @contextlib.contextmanager
 def surround(around: Around) -> Iterator[Problem]:
-    """Nothing: each launch of a unit has a neighbour of its own, or none."""
+    """Nothing: each launch of a unit has its own neighbour, or none."""
     yield lambda: None
 
 
 def launch_member(
     name: str, order: Order, neighbour: Specification, level: str, *, threads: int | None = None
 ) -> LaunchRecord:
-    """One launch of a unit beside its neighbour, or without one where its role is to be alone.
+    """One launch of a unit while its neighbour trains, or without one where its role is to be alone.
 
     What kept the neighbour from training, or ended it before the launch, is the reason why the launch failed: it
-    was not measured beside anything. `order`: of the launch; its site has the data of the neighbour's workload in
+    was not measured with a neighbour. `order`: of the launch; its site has the data of the neighbour's workload in
     `data_of`. `threads`: of the neighbour's framework, where its share has as many CPUs; None for those of the
     launch.
     """
@@ -101,20 +101,20 @@ class Live:
     conditions: Conditions
     has_ended: bool = False
 
-    def end(self, beside: LaunchRecord) -> Neighbour:
-        """Let it finish its step and end; what it did beside a launch that has ended. Raises ConversationError: it
+    def end(self, launch: LaunchRecord) -> Neighbour:
+        """Let it finish its step and end; what it did during a launch that has ended. Raises ConversationError: it
         has gone, does not answer, or says something else than what it did. UnavailableError: it failed.
         """
-        told = self.talk.ask("end", "ended", timeout_s=END_S)
+        said = self.talk.ask("end", "ended", timeout_s=END_S)
         record = record_of(self.talk.end(timeout_s=END_S), self.prepared, self.conditions)
         if not record.ok:
             raise UnavailableError(record.reason or record.status)
         self.has_ended = True
         offset_ns = record.clock.offset_ns
-        first, last = beside.spawn_ns or 0, beside.end_ns or 0
+        first, last = launch.spawn_ns or 0, launch.end_ns or 0
         try:
-            ends = [int(at_ns) + offset_ns for at_ns in told["step_ends_ns"]]
-            seconds, cpu_s = float(told["seconds"]), float(told["cpu_s"])
+            ends = [int(at_ns) + offset_ns for at_ns in said["step_ends_ns"]]
+            seconds, cpu_s = float(said["seconds"]), float(said["cpu_s"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConversationError(f"what it says of its end lacks {error}") from None
         return Neighbour(
@@ -150,7 +150,7 @@ def training(order: Order, spec: Specification, share: Share, threads: int | Non
 def _add_throttling(counts: Counted, record: LaunchRecord, share: Share, *, sets_quota: bool) -> str | None:
     """Add how long a launch's quota held it back; what is wrong where the quota never applied to it.
 
-    The group that a launch was started in counts for it. A runtime that sets quotas has a group of its own, which
+    The group that a launch was started in counts for it. A runtime that sets quotas has its own group, which
     the launch reads from inside; where it can't, as under another kernel, its record says so.
     """
     if share.quota is None:

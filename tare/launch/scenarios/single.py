@@ -10,5 +10,5 @@ from tare.launch.scenarios import Around, Problem
 
 @contextlib.contextmanager
 def surround(around: Around) -> Iterator[Problem]:
-    """Nothing runs beside the unit."""
+    """Nothing else runs while the unit does."""
     yield lambda: None

@@ -150,7 +150,7 @@ class Holder(ABC):
 
 
 class Group2(Holder):
-    """A control group of version 2: `cgroup.freeze`, and `cgroup.events` tells when all is frozen."""
+    """A control group of version 2: `cgroup.freeze`, and `cgroup.events` says when all is frozen."""
 
     means: Literal["cgroup2", "cgroup1", "signals"] = "cgroup2"
 
@@ -410,7 +410,7 @@ def may_signal(pid: int) -> bool:
 
 
 def descendants(root: int) -> list[int]:
-    """Processes below one, as their parents tell; those whose parent has ended are not found."""
+    """Processes below one, by their parents; those whose parent has ended are not found."""
     found, left = [], [root]
     while left:
         pid = left.pop()
@@ -502,7 +502,7 @@ def _read(handle: int) -> bytes:
 
 
 def _numbers(handle: int) -> list[int]:
-    """Numbers in a file of a control group; 0 stands for a process of another namespace."""
+    """Numbers in a file of a control group; 0 means a process of another namespace."""
     text = b""
     while chunk := os.pread(handle, NUMBERS_BYTES, len(text)):
         text += chunk

@@ -172,7 +172,7 @@ def failed(reason: str) -> LaunchRecord:
 def _arrive(one: _Held, name: str, others: Sequence[Mapping[str, Any]], lease: Lease) -> str | None:
     """Await a launch at its barrier, and see that it can be stopped; why not, or None.
 
-    What ends it is told of the groups that it may get before there are any.
+    Whatever ends it is given the groups that it may get before there are any.
     """
     launch = one.prepared.planned.name
     groups = (launch, f"{launch}.servers")

@@ -99,7 +99,7 @@ class Job:
         return any(holder.has_runnable() for _ in range(2) for holder in self.holders)
 
     def look(self) -> None:
-        """As `can_run`, and see besides whether something of it waits for what may go on without it."""
+        """As `can_run`, and see also whether something of it waits for what may go on without it."""
         seen = self.holder.look()
         able = seen.runnable or self._is_able()
         self.looks += 1
@@ -197,7 +197,7 @@ class Limits:
     """What a round may take."""
 
     own_s: float  # own time of a job, after which it is ended
-    renew: Callable[[], None]  # called in every slice: whoever thaws everything when we hang is told that we do not
+    renew: Callable[[], None]  # called in every slice: shows whoever thaws everything when we hang that we do not
     # called with a job that has ended, while all others are stopped: its runtime's end is awaited there
     ended: Callable[[Job], None]
     # called with a job that is to run to its end, while all are stopped
@@ -277,7 +277,7 @@ def run_first_parts(jobs: Sequence[Job], order: Sequence[int], limits: Limits) -
     for number in order:
         job = jobs[number]
         limits.before(job)
-        _stood_still(job)
+        _check_stopped(job)
         began = time.monotonic_ns()
         _resume(job)
         while not job.pauses(SAMPLE_S):
@@ -301,7 +301,7 @@ def run_whole(jobs: Sequence[Job], order: Sequence[int], limits: Limits) -> None
     for number in order:
         job = jobs[number]
         limits.before(job)
-        _stood_still(job)
+        _check_stopped(job)
         if job.gate is not None:
             job.gate.open(MOST_GATES)  # nobody is waited for
         began = time.monotonic_ns()
@@ -321,7 +321,7 @@ def run_whole(jobs: Sequence[Job], order: Sequence[int], limits: Limits) -> None
 
 def _see_that_it_ends(job: Job, own_ns: int, limits: Limits) -> None:
     if own_ns / 1e9 > limits.own_s:
-        raise RoundVoid(f"{job.name} was still running after {limits.own_s:.0f} s of its own", job.name)
+        raise RoundVoid(f"{job.name} was still running after {limits.own_s:.0f} s of its own time", job.name)
 
 
 def _see_that_nothing_slept(before_s: float) -> None:
@@ -335,7 +335,7 @@ def _slice(job: Job, due_s: float, quantum_s: float, before: Job | None, limits:
         if before is job:  # no other runs meanwhile
             time.sleep(SETTLE_S)
             _settle(job)
-        _stood_still(job)
+        _check_stopped(job)
         began = time.monotonic_ns()
         _resume(job)
         waited_s = 0.0
@@ -394,7 +394,7 @@ def _settle(job: Job) -> None:
         raise RoundVoid(f"{job.name} used {late_ns / 1e6:.1f} ms of a processor after it was stopped", job.name)
 
 
-def _stood_still(job: Job) -> None:
+def _check_stopped(job: Job) -> None:
     """See that a stopped job has done nothing, and lives. Raises RoundVoid: it has."""
     if job.has_ended():
         raise RoundVoid(f"{job.name} ended while it was stopped", job.name)

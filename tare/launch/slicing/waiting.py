@@ -1,7 +1,8 @@
-"""What the threads of a job wait for, as /proc tells it: the clock or a disk, which go on while the job is stopped.
+"""What the threads of a job wait for, as /proc shows it: the clock or a disk, which go on while the job is stopped.
 
-A job that waits for the clock beside its own work (a timer, a rate limit) can't be sliced: its wait passes while it
-is stopped, and costs nothing. Where nothing else can run meanwhile, the slice is extended instead (`slicer`).
+A job that waits for the clock in addition to its work (a timer, a rate limit) can't be sliced: its wait passes
+while it is stopped, and costs nothing. Where nothing else can run meanwhile, the slice is extended instead
+(`slicer`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The ledger of a study on a machine: every campaign that was opened, sealed or set aside under it, in order.
 
-results/campaigns/<study>/<machine>/ledger.jsonl; here `study` stands for that folder
+results/campaigns/<study>/<machine>/ledger.jsonl; here `study` means that folder
 
 A rerun pays for itself: of the tries of one question (study, machine, workload, and a campaign's name: kind,
 environments, arm, scenario) the k-th may spend 6 / (pi^2 k^2) of alpha, which adds up to the whole however often
@@ -9,7 +9,7 @@ then taken away; a campaign without a unit that counts has shown nothing, and is
 
 A row holds its own SHA-256 and that of the row before it: a row that was changed, taken out or put in breaks the
 chain. Rows that were cut off at the end, or a ledger that is lost as a whole, show against the folders on the disk
-alone: what lies there counts in any case. Ledger and folders that were both taken away leave no trace on this
+alone: what is there counts in any case. Ledger and folders that were both taken away leave no trace on this
 machine; a stamp that is kept elsewhere (tare.model.studies.stamps) names the last row of its time.
 """
 
@@ -59,11 +59,11 @@ class Entry(Record):
     at: str  # when the row was written, UTC, by this machine's clock
     workload: str = ""
     campaign: str = ""
-    folder: str = ""  # where a campaign lies that was set aside
+    folder: str = ""  # where a campaign is that was set aside
     plan_sha256: str | None = None
     units_sha256: str | None = None
     attempt: int | None = None  # which try the campaign was planned as; None where its plan does not say
-    units: int | None = None  # that count; None where nobody can tell
+    units: int | None = None  # that count; None where it can't be determined
     alpha: float | None = None  # of one interval of the campaign, before any share of it
     ratios: Mapping[str, Ratios] | None = None  # by name of the launch, in what the campaign decides on
     stamp: str | None = None  # SHA-256 of a stamp; of that which a word follows
@@ -74,7 +74,7 @@ RatiosOf = Callable[[Plan, Sequence[Unit]], Mapping[str, Ratios]]
 
 
 def study_folder(folder: Path, plan: Plan) -> Path | None:
-    """The folder of a campaign's study on its machine, which has a ledger; None where the campaign lies elsewhere.
+    """The folder of a campaign's study on its machine, which has a ledger; None where the campaign is elsewhere.
 
     In a reference campaign of a version before it is the study's, whose paths named no machine.
     """
@@ -107,7 +107,7 @@ def _is_former(study: Path) -> bool:
 
 
 def names_of(study: Path) -> tuple[str, str]:
-    """Names of the study and of the machine whose campaigns lie in a folder."""
+    """Names of the study and of the machine whose campaigns are in a folder."""
     if _is_former(study):
         return study.name, recorded_machine(study) or ""
     return study.parent.name, study.name
@@ -173,7 +173,7 @@ def word_in(entries: Sequence[Entry]) -> Word | None:
 
 @contextlib.contextmanager
 def _writing(study: Path) -> Iterator[list[Entry]]:
-    with locked(study / LOCK, waiting_for=f"it writes {study / LEDGER}", tell=say):
+    with locked(study / LOCK, waiting_for=f"it writes {study / LEDGER}", notify=say):
         yield read_ledger(study)
 
 
@@ -194,7 +194,7 @@ class Try:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is the one that lies, or lay, in the campaign's own folder."""
+        """Whether it is, or was, the one in the campaign's own folder."""
         return not self.folder and self.state != "gone"
 
     @property
@@ -252,7 +252,7 @@ def attempt_of(tries: Mapping[Question, Sequence[Try]], question: Question, plan
 
 
 def set_aside_folders(campaign: Path) -> list[Path]:
-    """Where campaigns lie that were set aside, oldest first; one whose files are still on their way is left out."""
+    """Folders of campaigns that were set aside, oldest first; one whose files are still being moved is left out."""
     found = [path for path in campaign.glob(f"{SUPERSEDED}*") if (path / PLAN).exists()]
     return sorted(found, key=lambda path: (len(path.name), path.name))
 
@@ -320,7 +320,7 @@ def _entry(
         said["folder"] = folder.name
     if (folder / UNITS).exists():
         said["units_sha256"] = sha256_file(folder / UNITS)
-    with contextlib.suppress(TareError):  # damaged, or of another version: nobody can tell how many units it had
+    with contextlib.suppress(TareError):  # damaged, or of another version: how many units it had is unknown
         plan = read_plan(folder / PLAN)
         said["attempt"] = plan.attempt
         if event != "opened":
@@ -340,7 +340,7 @@ def disagreements(study: Path, entries: Sequence[Entry], missing: Sequence[Entry
         if entry.event == "found":
             where = study / entry.workload / entry.campaign / entry.folder
             found.setdefault((entry.workload, entry.campaign), []).append(
-                f"{where} stands in no row of {study / LEDGER}: it counts as a try"
+                f"{where} has no row in {study / LEDGER}: it counts as a try"
             )
     for question, tries in tries_of(entries).items():
         found.setdefault(question, []).extend(filter(None, (_lost(study, one) for one in tries)))

@@ -22,8 +22,8 @@ DEEPEST = 7  # folders between a record and the reference campaign that holds it
 def machine_of(record: Mapping[str, Any]) -> str:
     """Name of the machine of a reference campaign, from its record as JSON holds it."""
     device = record.get("device")
-    told = device.get("name") if isinstance(device, Mapping) else None
-    return str(record.get("machine") or slug_of(str(told or "")))
+    name = device.get("name") if isinstance(device, Mapping) else None
+    return str(record.get("machine") or slug_of(str(name or "")))
 
 
 def reference_of(path: Path) -> Path | None:
@@ -33,7 +33,7 @@ def reference_of(path: Path) -> Path | None:
 
 
 def recorded_machine(path: Path) -> str | None:
-    """Name of the machine that a file was recorded on; None where it lies in no reference campaign."""
+    """Name of the machine that a file was recorded on; None where it is in no reference campaign."""
     folder = reference_of(path)
     if folder is None:
         return None
@@ -45,7 +45,7 @@ def recorded_machine(path: Path) -> str | None:
 
 
 def with_machine(record: AnyOnMachine, path: Path) -> AnyOnMachine:
-    """A record with the machine that it was measured on. Raises IntegrityError: it names none, and lies in no
+    """A record with the machine that it was measured on. Raises IntegrityError: it names none, and is in no
     reference campaign.
     """
     if record.machine is not None:

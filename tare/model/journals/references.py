@@ -18,11 +18,11 @@ from tare.model.schema import FileRecord, Natural, Positive, Record, matching, r
 from tare.model.studies import layout
 from tare.model.studies.layout import CEILINGS_FILE, MACHINE_FILE, REFERENCE, below_results
 
-BROKEN = "broken.json"  # beside tables that could not be made
+BROKEN = "broken.json"  # next to tables that could not be made
 NO_TIME = "no time left"  # how the reason of a part begins that had none
 
 MOST_BYTES = 5_000_000
-# What a folder holds beside its record; anything else does not belong there.
+# What a folder holds in addition to its record; anything else does not belong there.
 FOLDERS = ("campaigns", "data", "images", "probe", "profiles")
 FILES = (REFERENCE, "study.json", MACHINE_FILE, CEILINGS_FILE)
 
@@ -31,7 +31,7 @@ Seconds = Annotated[float, Field(ge=0)]
 
 
 class Version(Record):
-    """Which Tare measured; `commit` and `modified` are null where git did not tell, for the reason."""
+    """Which Tare measured; `commit` and `modified` are null where git could not say; `reason` says why."""
 
     version: str
     commit: str | None
@@ -144,7 +144,7 @@ def check(folder: Path) -> ReferenceRecord:
     """
     found = load(folder)
     if folder.resolve().name != found.name:
-        raise IntegrityError(f"{folder / REFERENCE} is of {found.name!r} and lies under {folder.resolve().name!r}")
+        raise IntegrityError(f"{folder / REFERENCE} is of {found.name!r} and in folder {folder.resolve().name!r}")
     listed = {file.path: file for file in found.files}
     _check_files(folder, listed)
     size = sum(file.bytes for file in listed.values())
@@ -222,13 +222,13 @@ def _former(path: Path) -> Path:
 
 
 def probes_folder(folder: Path) -> Path:
-    """Where the trial launches of a reference campaign lie."""
+    """The folder with the trial launches of a reference campaign."""
     own = load(folder).machine
     return folder / below_results(layout.probes_folder(own or ""))
 
 
 def profile_below(folder: Path, study: str, machine: str, workload: str, env: str) -> Path:
-    """Where a profiled launch lies below the folder of results, or in a reference campaign, whichever version's."""
+    """Path of a profiled launch below the folder of results, or in a reference campaign, of either version."""
     path = below_results(layout.profile_record(study, machine, workload, env))
     is_former = (folder / REFERENCE).is_file() and load(folder).machine is None
     return folder / (_former(path) if is_former else path)

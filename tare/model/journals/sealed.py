@@ -3,7 +3,8 @@
 results/campaigns/<study>/<machine>/<workload>/<name>/plan.json, units.jsonl (or units.jsonl.gz), sealed.json
 
 Rows of a journal: units by number, from 0; the decision on how many there have to be, at most once; at most one end
-before its time, with its reason; the seal, last. Whoever appends beside another breaks that order, and is found.
+before its time, with its reason; the seal, last. A second process that appends at the same time breaks that
+order, and is detected.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Rows:
     decision: Decision | None = None  # on the number of units, once the pilot is whole
     ended: str | None = None  # why it ended before its time
     seal: str | None = None  # SHA-256 of the units; None while it is open
-    units_sha256: str  # of the units' rows as they stand, in the words of a seal
+    units_sha256: str  # of the units' rows as written, as a seal computes it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +51,13 @@ class SealedCampaign:
     plan: Plan
     units: tuple[Unit, ...]
     sealed: Sealed
-    # Of the allocator, where it stands for the training steps alone that its whole runs measured at this level
-    # (`views`); None for all that it is.
+    # Of the allocator, where it is a view of just the training steps that its whole runs measured at this level
+    # (`views`); None for the whole campaign.
     level: str | None = None
 
     @property
     def workload(self) -> str:
-        """Whose folder it lies in."""
+        """Whose folder it is in."""
         return question_of(self.path.parent)[0]
 
     @property
@@ -75,7 +76,7 @@ class SealedCampaign:
 
     @property
     def kind(self) -> str:
-        """`rounds`, `steps`, `causes` or `sweep`; `steps` is a view of whole runs, no campaign of its own."""
+        """`rounds`, `steps`, `causes` or `sweep`; `steps` is a view of whole runs, not a separate campaign."""
         return self.plan.kind if self.level is None else STEPS
 
     @property
@@ -85,10 +86,10 @@ class SealedCampaign:
 
     @property
     def is_headline(self) -> bool:
-        """Whether it compares environments as the study's headline does, or at a level that is one of its own."""
+        """Whether it compares environments as the study's headline does, or at one of the headline's own levels."""
         arm = self.arm
-        beside = arm is not None and arm.factor == "allocator" and self.kind == STEPS
-        return self.key.is_headline or (beside and not any(role.is_reference for role in self.plan.launches))
+        at_level = arm is not None and arm.factor == "allocator" and self.kind == STEPS
+        return self.key.is_headline or (at_level and not any(role.is_reference for role in self.plan.launches))
 
     @property
     def decision(self) -> Decision | None:
@@ -180,7 +181,7 @@ def _journal(folder: Path) -> bytes | None:
 
 def parse_rows(journal: bytes, path: Path) -> Rows:
     """Rows of a journal's bytes; a last line that a crash has cut short is left out. `journal`: lines of JSON.
-    `path`: for messages. Raises IntegrityError for a row of no known kind, a unit that stands twice, one missing
+    `path`: for messages. Raises IntegrityError for a row of no known kind, a unit that appears twice, one missing
     before it, a second decision or end, a row after the seal, or a seal of other units.
     """
     units: list[Unit] = []
@@ -213,8 +214,8 @@ def _refuse_disorder(number: Any, wanted: int, where: str) -> None:
     if number == wanted:
         return
     if isinstance(number, int) and 0 <= number < wanted:
-        raise IntegrityError(f"{where}: unit {number} stands twice: {SECOND_WRITER}")
-    raise IntegrityError(f"{where}: unit {_shown(number)} stands where unit {wanted} belongs")
+        raise IntegrityError(f"{where}: unit {number} appears twice: {SECOND_WRITER}")
+    raise IntegrityError(f"{where}: unit {_shown(number)} found where unit {wanted} belongs")
 
 
 def _shown(value: Any) -> str:

@@ -79,7 +79,7 @@ def given_up(units: Iterable[Unit]) -> dict[str, str]:
 
 
 def groups_of(names: Sequence[str], most: int | None) -> list[list[str]]:
-    """Launches that are alive together: both hosts in each group, every environment in one, beside its baseline.
+    """Launches that are alive together: both hosts in each group, every environment in one, with its baseline.
     `names`: of the launches. `most`: how many fit in memory together; None for all. The smallest group is tried in
     any case.
     """
@@ -98,7 +98,7 @@ def groups_of(names: Sequence[str], most: int | None) -> list[list[str]]:
 
 
 def unsliced(plan: Plan, units: Sequence[Unit]) -> dict[str, str]:
-    """Why launches have rounds of their own that are not sliced, by name of the launch.
+    """Why launches have separate rounds that are not sliced, by name of the launch.
 
     They can't be held, or the first sliced round of one has shown that it matters how the time of its servers is
     billed. A launch and its baseline go together.

@@ -93,7 +93,7 @@ class Plan(FileRecord):
     study: str
     workload: str
     # roles of the launches of a unit: host, its control, the others, those at an arm's headline. Of the batch
-    # sweep, and of starts, one stands for its launches at all sizes, or from all page caches
+    # sweep, and of starts, one role covers its launches at all sizes, or from all page caches
     launches: tuple[LaunchRole, ...]
     # the other environments of the study, each with its reason
     unavailable: Mapping[str, str] = Field(default_factory=dict)
@@ -105,8 +105,8 @@ class Plan(FileRecord):
     measured: Measured | None = None  # steps that whole runs measure after their epoch; None for none
     # why its launches can't be sliced; None where they can, or are not whole runs
     slicing_refused: str | None = None
-    # by name of the launch, why this one can't, where others can. Such launches have rounds of their own, beside
-    # both hosts
+    # by name of the launch, why this one can't, where others can. Such launches have separate rounds, with both
+    # hosts
     unsliced: Mapping[str, str] = Field(default_factory=dict)
     batches: tuple[int, ...] | None = None
     seed: int
@@ -118,7 +118,7 @@ class Plan(FileRecord):
     # images and data that were used, and whose files the second host launches from (`control`)
     provenance: Mapping[str, Any]
     optional: bool = False  # sealed without units where this machine can't run it, such as another stack's
-    scenario: str = "single"  # what runs besides, and how many together; `single`: one job alone
+    scenario: str = "single"  # what runs at the same time, and how many together; `single`: one job alone
     machine: Machine
     gpu_at_start: Mapping[str, Any] | None = None
     # of every random order: from the study's seed, the machine and the campaign's start, or from `word`
@@ -139,7 +139,7 @@ class Plan(FileRecord):
 
     @property
     def is_command(self) -> bool:
-        """Whether its launches run a command of the user's own in place of Tare's worker."""
+        """Whether its launches run a user's own command instead of Tare's worker."""
         return self.spec.mode == COMMAND
 
     @property
@@ -207,7 +207,7 @@ class Unit(Record):
     order: tuple[str, ...]
     launches: Mapping[str, LaunchRecord]  # by name of the launch
     gpu: Mapping[str, Any] | None = None
-    scenario: Mapping[str, Any] | None = None  # what ran besides, as it was seen to start and to end
+    scenario: Mapping[str, Any] | None = None  # what ran at the same time, as it was seen to start and to end
     # by name of the launch: the pages of what it maps were `drawn anew`, or `kept: ` and the reason; None in units
     # of older versions
     pages: Mapping[str, str] | None = None
@@ -272,7 +272,7 @@ class Sealed(FileRecord):
 
 
 class Start(FileRecord):
-    """Which start of a command sealed a campaign, kept beside it until that start has come to its end."""
+    """Which start of a command sealed a campaign, kept next to it until that start has ended."""
 
     VERSION: ClassVar[int] = 2
     REMAKE: ClassVar[str] = "remove it: the campaign is then measured again"

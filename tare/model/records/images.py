@@ -65,7 +65,7 @@ class TreeFacts(Record):
     """The tree of an image; of one that is not there, and of other installations, most is None."""
 
     key: str | None = None
-    path: str | None = None  # where it lies on this machine
+    path: str | None = None  # where it is on this machine
     inside: str | None  # where images have it; the folder of the packages for other installations
     digest: str | None
     bytes: Natural | None = None  # sum of its files' sizes
@@ -128,7 +128,7 @@ class ImageRecord(OfStack):
 
     install: Install = "tree"
     options: Mapping[str, str] = {}  # levels of the adapter's factors that its launches need
-    binds: tuple[str, ...] = ()  # folders that launches see besides, at their own paths
+    binds: tuple[str, ...] = ()  # further folders that launches see, at their own paths
     env: str
     reference: str | None  # what the adapter's command names; None where there is no form
     path: str | None
@@ -137,7 +137,7 @@ class ImageRecord(OfStack):
     python: str | None
     bytes: Natural | None
     base: BaseImage | None
-    # `tree`, `tree_digest`: where the packages lie inside, and the digest of their content
+    # `tree`, `tree_digest`: where the packages are inside, and the digest of their content
     tree: str | None
     tree_digest: str | None
     key: str | None

@@ -1,7 +1,7 @@
 """What one launch leaves behind: the record that the launcher writes, and in it the one that the worker wrote.
 
-Instants are nanoseconds of the clock that stands beside them. Where a launch has another clock than the launcher
-(a virtual machine), the record says by how much they differ and how well that is known.
+Instants are nanoseconds of the clock that the record names with them. Where a launch has another clock than the
+launcher (a virtual machine), the record says by how much they differ, and with what error.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Facts(Record):
 
     @model_serializer(mode="wrap")
     def _under_its_key(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """PyTorch's facts stand under its name, where readers know them; other frameworks' under `framework`."""
+        """PyTorch's facts are under its name, where readers expect them; other frameworks' under `framework`."""
         written: dict[str, Any] = write(self)
         if self.framework is not None and self.framework.name != "torch" and "torch" in written:
             written["framework"] = written.pop("torch")
@@ -156,7 +156,7 @@ class Replicate(Record):
 
     allocator: Literal["default", "steady"]  # its level
     replicate: int  # number within the level, from 0
-    # a process of its own, with its own model; `reason`: why it was not one, and the run's own process went on with
+    # a separate process, with its own model; `reason`: why it was not one, and the run's own process went on with
     # the run's own model
     forked: bool
     reason: str | None
@@ -204,7 +204,7 @@ class TrainResults(Record):
     `runs`: that share the launch's start and end; then `moved_ns` has been taken off the instants between its
     imports and the end of its epoch, so that it follows on the imports as if it had been alone.
     A parameter server has the ends of its steps, and no samples and losses. `warmup_steps`, `warmup_samples`: those
-    before the steps by which a rate is told; 0 where a job has none.
+    before the steps from which a rate is computed; 0 where a job has none.
     `replicates`: of steps measured after the epoch, where they were asked for; then the launch's memory and
     scheduling are those until the end of the epoch. `levels_left_out`: of the allocator, which they could not have,
     and why.
@@ -270,7 +270,7 @@ class MappedFile(Record):
 
 
 class ProfileResults(Record):
-    """A profiled launch; its trace is a file beside the record."""
+    """A profiled launch; its trace is a file next to the record."""
 
     plain_step_s: tuple[float, ...]
     steady_steps: int = 0
@@ -484,7 +484,7 @@ class Inside(Record):
         """
         wanted = next(mode for mode, results in RESULTS.items() if results is kind)
         if self.mode != wanted:
-            raise IntegrityError(f"a launch of mode {self.mode!r} stands where one of mode {wanted!r} belongs")
+            raise IntegrityError(f"a launch of mode {self.mode!r} found where one of mode {wanted!r} belongs")
         return parse(kind, self.results, f"results of mode {self.mode!r}")
 
     def mark(self, name: str) -> Mark:
@@ -509,12 +509,12 @@ class Network(Record):
 
 
 class Clock(Record):
-    """How the clock of a launch stands to the launcher's."""
+    """How the clock of a launch relates to the launcher's."""
 
     name: str = "CLOCK_MONOTONIC"  # of the launch's clock
     shared: bool = True  # it is the launcher's own; then offset and error are 0
     offset_ns: int = 0  # to be added to the launch's instants to have the launcher's
-    error_ns: int = 0  # half the width in which the offset lies for certain
+    error_ns: int = 0  # half the width of the interval that is certain to hold the offset
     exchanges: int = 0  # questions and answers from which it comes
 
 
@@ -534,18 +534,18 @@ class Instance(Record):
 
 
 class Neighbour(Record):
-    """The job that trained beside a launch."""
+    """The job that trained while a launch ran."""
 
     # `launch`, `workload`, `batch`: which
     launch: str
     workload: str
     batch: int
-    steps: int  # whose ends lie in the launch's own run
+    steps: int  # that ended within the launch's own run
     # `seconds`, `cpu_s`: of all its training, its first steps included; CPU time of its loader where that was
     # reaped
     seconds: float
     cpu_s: float
-    deviations: tuple[str, ...] = ()  # effective conditions of its own that are not those that were asked for
+    deviations: tuple[str, ...] = ()  # its own effective conditions that are not those that were asked for
 
 
 # Units of what is counted of a machine in the time of a launch.
@@ -574,14 +574,14 @@ class Contention(Record):
 class Steps(Record):
     """When the training steps of a job ended that a hook watched (tare/weigh/hook)."""
 
-    teller: str | None  # what told the steps, such as an optimizer; None where nothing did
+    teller: str | None  # what marked the steps, such as an optimizer; None where nothing did
     ends_ns: tuple[int, ...] = ()  # CLOCK_MONOTONIC, or own time of a launch that ran in slices
-    others: tuple[str, ...] = ()  # what told other steps, which are not counted
+    others: tuple[str, ...] = ()  # what marked other steps, which are not counted
     passes: int | None = None  # backward passes of PyTorch in the process of these steps; None where none is known
     processes: int = 1  # of the job that made steps; those of one of them are here
     ran: bool = True  # the hook ran in a process of the job
     shadowed: str | None = None  # a `sitecustomize` that the hook hid, and ran
-    lacking: tuple[str, ...] = ()  # why a framework could not tell steps
+    lacking: tuple[str, ...] = ()  # why a framework could not detect steps
     errors: tuple[str, ...] = ()
 
     def moved(self, to: Callable[[int], int]) -> Steps:
@@ -615,7 +615,7 @@ class LaunchRecord(Record):
     cpus_share_cores: bool | None = None
     transport: str = "binds"
     # `put_s`, `fetch_s`: seconds in which the transport carried files, before the worker's start and after its end;
-    # they lie between `spawn_ns` and `end_ns`, and are no part of a run's real time; of a group, rank 0's
+    # they are between `spawn_ns` and `end_ns`, and no part of a run's real time; of a group, rank 0's
     put_s: float = 0.0
     fetch_s: float = 0.0
     unseen: tuple[str, ...] = ()  # conditions that the transport can't set, or can't see
@@ -623,12 +623,12 @@ class LaunchRecord(Record):
     # every member of a group of more than one; empty for a launch that is alone
     instances: tuple[Instance, ...] = ()
     network: Network | None = None  # what they met on, where that was chosen
-    scenario: str = "single"  # what ran besides (`single`: nothing)
+    scenario: str = "single"  # what ran at the same time (`single`: nothing)
     # the virtual machine that it ran in; None where it ran on this machine's kernel
     vm: VirtualMachine | None = None
     # what its graph compiler said of its graphs on its streams; None where it said nothing there
     compiled: Mapping[str, int] | None = None
-    neighbour: Neighbour | None = None  # the job that trained beside it; None where none did
+    neighbour: Neighbour | None = None  # the job that trained while it ran; None where none did
     contention: Contention | None = None  # of the machine meanwhile; None where nobody counted
     program: str = WORKER  # the kind of what ran, Tare's worker or a command
     # of a command, as of a child process; None for the worker, and for what was killed at its limit

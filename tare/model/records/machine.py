@@ -1,4 +1,4 @@
-"""The record of a machine: what it is, as it was told when it was described; nothing of it is measured."""
+"""The record of a machine: what the system reported when it was described; nothing of it is measured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GpuFact = str | int | float | bool | None | Mapping[str, str]
 
 
 class Signature(Record):
-    """What tells one make of core from another."""
+    """What distinguishes one make of core from another."""
 
     vendor: str
     family: int
@@ -45,7 +45,7 @@ class Space(Record):
 
 
 class Processor(Record):
-    """Facts of the processor that ceilings stand beside; None where it could not be read."""
+    """Facts of the processor that are recorded with ceilings; None where one could not be read."""
 
     # of the machine, part of the key of what was measured on it; None in records of older versions
     name: MachineName | None = None
@@ -85,14 +85,14 @@ class MachineRecord(FileRecord, Processor):
     )
     disk: Space | None = None  # of the cache
     load_1min: float | None = None
-    # NVIDIA's devices, each a mapping of facts as nvidia-smi or NVML tells them
+    # NVIDIA's devices, each a mapping of facts as nvidia-smi or NVML reports them
     gpus: tuple[Mapping[str, GpuFact], ...] | None = None
     reasons: Mapping[str, str] = Field(default_factory=dict)
     # of a machine that is several nodes of a cluster, by Slurm's names; the first is that which is described above
     nodes: Mapping[str, MachineRecord] = Field(default_factory=dict)
 
-    def told(self) -> dict[str, Any]:
-        """Facts by name, those only that the record has."""
+    def facts(self) -> dict[str, Any]:
+        """Facts by name, those that the record has."""
         return {name: value for name, value in self.to_json().items() if name not in ("reasons", "nodes")}
 
 

@@ -1,4 +1,4 @@
-"""Records of single launches that are files of their own: a profiled launch, ceilings, the input, the network.
+"""Records of single launches that are separate files: a profiled launch, ceilings, the input, the network.
 
 results/profiles/<study>/<machine>/<workload>/<env>/profile.json, results/ceilings/<machine>/<key>.json,
 results/profiles/<study>/<machine>/<workload>/pipeline.json, network.json of results/<study>/machines/<machine>/
@@ -42,7 +42,7 @@ class CounterPart(Record):
 
 
 class Counters(Tool):
-    """Counters of chosen steps by ncu, and how it was told to read them."""
+    """Counters of chosen steps by ncu, and the settings by which it read them."""
 
     replay: str | None = None
     cache_control: str | None = None
@@ -130,7 +130,7 @@ class Sheet(Record):
 
 
 class CeilingsRecord(FileRecord, LaunchRecord):
-    """Measured roofs of this machine, on the host, beside what a datasheet or a model says."""
+    """Measured roofs of this machine, on the host, and what a datasheet or a model says."""
 
     VERSION: ClassVar[int] = 1
 
@@ -263,9 +263,9 @@ HEADLINE = "headline"  # whose losses the others are held against; the level's g
 
 
 class CurvesRecord(FileRecord):
-    """Losses of a stack beside the headline's, step by step, of untimed launches with nothing left to chance.
+    """Losses of a stack and of the headline's, step by step, of untimed launches with nothing left to chance.
 
-    results/campaigns/<study>/<machine>/<workload>/<name>/curves.json, beside the seal
+    results/campaigns/<study>/<machine>/<workload>/<name>/curves.json, next to the seal
     """
 
     VERSION: ClassVar[int] = 1

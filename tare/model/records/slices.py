@@ -118,8 +118,8 @@ class Slices(Record):
         return quiet - length > margin / 4 * length
 
     def is_served(self, margin: float) -> bool:
-        """Whether servers outside of the program take more than a quarter of a margin of its own time. `margin`: of
-        the ratio of two times, such as 0.05.
+        """Whether servers outside of the program take more than a quarter of `margin`, as a share of the program's
+        own time. `margin`: of the ratio of two times, such as 0.05.
         """
         return self.servers_cpu_us / 1e6 > margin / 4 * self.body_s
 

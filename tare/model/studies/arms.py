@@ -1,6 +1,6 @@
 """Arms: one factor varied from the headline, everything else equal.
 
-An arm is written `factor=level`. Its campaign launches every environment at the arm's level, and beside them the
+An arm is written `factor=level`. Its campaign launches every environment at the arm's level, and with them the
 headline's own launch of each environment that the factor can move, under the name `<env>.headline`: so that both
 what an environment costs at this level, and what the level itself costs, come from the same units.
 """
@@ -37,7 +37,7 @@ SETTINGS = {
 # Threads of the framework: a condition of every launch, weighed as settings are.
 THREADS = "threads"
 MOST_THREADS = 64
-# Settings that need nothing beside their stack: another stack is compared with and without (`tensorflow-2.1+xla`).
+# Settings that need nothing but their stack: another stack is compared with and without (`tensorflow-2.1+xla`).
 STACK_SETTINGS: Mapping[str, Mapping[str, str]] = {
     "torchscript": {"compile": "torchscript"},
     "xla": {"compile": "xla"},
@@ -49,8 +49,8 @@ STACK_SETTINGS: Mapping[str, Mapping[str, str]] = {
 # environment, as an environment may be what makes reading slow.
 INPUTS = {"input": ("real", "synthetic")}
 INSIDE = {**SETTINGS, **INPUTS}
-# What a neighbour is, and what keeps two jobs apart; the first level is the headline's of the scenario `shared`.
-BESIDE = {"neighbour": ("large", "small"), "limits": ("none", "cpuset", "quota")}
+# What a co-runner is, and what keeps two jobs apart; the first level is the headline's of the scenario `shared`.
+SHARED_FACTORS = {"neighbour": ("large", "small"), "limits": ("none", "cpuset", "quota")}
 # How instances that train together exchange gradients, and over what; factors of the scenario `distributed` alone.
 GROUPED = {
     "exchange": ("all-reduce", "parameter-server"),
@@ -87,9 +87,9 @@ class Arm:
         return self.factor in INSIDE
 
     @property
-    def is_beside(self) -> bool:
+    def is_of_shared(self) -> bool:
         """Whether it is of two jobs on one machine, so a factor of the scenario `shared` alone."""
-        return self.factor in BESIDE
+        return self.factor in SHARED_FACTORS
 
     @property
     def is_grouped(self) -> bool:
@@ -99,7 +99,7 @@ class Arm:
     @property
     def needs_image(self) -> bool:
         """Whether launches of this arm take another image record than the headline's."""
-        inside = self.is_inside or self.is_beside or self.is_grouped
+        inside = self.is_inside or self.is_of_shared or self.is_grouped
         return self.factor not in ("allocator", THREADS) and not inside
 
     @property
@@ -130,7 +130,7 @@ class Arm:
 def parse(text: str) -> Arm:
     """An arm from `factor=level`. Raises UserError: no such factor or level."""
     factor, sign, level = text.partition("=")
-    known = {name: set(levels) for name, levels in {**COMMON, **INSIDE, **BESIDE, **GROUPED}.items()}
+    known = {name: set(levels) for name, levels in {**COMMON, **INSIDE, **SHARED_FACTORS, **GROUPED}.items()}
     known[THREADS] = {str(number) for number in range(1, MOST_THREADS + 1)}
     known["stack"].update(level for name in known_stacks() for level in stack_levels(name))
     if not sign or factor not in known:  # adapters are imported for their own factors alone
@@ -158,7 +158,7 @@ def _settings_of_stack(level: str) -> dict[str, str]:
 
 def moves(arm: Arm, env: str) -> bool:
     """Whether an arm changes anything for an environment."""
-    if arm.factor in (*COMMON, THREADS) or arm.is_inside or arm.is_beside or arm.is_grouped:
+    if arm.factor in (*COMMON, THREADS) or arm.is_inside or arm.is_of_shared or arm.is_grouped:
         return True
     return arm.level in environment(env).factors.get(arm.factor, ())
 
@@ -182,7 +182,7 @@ def launch_names(arm: Arm | None, present: Iterable[str], scenario: str = SINGLE
 
 
 def launch_roles(arm: Arm | None, present: Iterable[str], scenario: str = SINGLE) -> list[LaunchRole]:
-    """A unit's launches: host and its control, the others, then those at the headline's levels beside an arm's.
+    """A unit's launches: host and its control, the others, then those at the headline's levels, for an arm.
 
     A factor that moves the host is judged there; one that does not, in each environment that it moves. Of the
     scenario `shared` each launch is there twice: with a co-runner and alone.

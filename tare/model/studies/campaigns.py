@@ -28,8 +28,8 @@ class CampaignId:
     environments: tuple[str, ...]  # those that it compares, host first
     arm: str | None = None  # its one factor at another level, `factor=level`; None for the headline
     stack: str  # what its launches run, the arm's where the arm is another stack
-    scenario: str = SINGLE  # how many run and what runs beside them
-    is_command: bool = False  # of a job of the user's own
+    scenario: str = SINGLE  # how many run, and what runs at the same time
+    is_command: bool = False  # of a user's own job
 
     @property
     def part(self) -> str:
@@ -51,7 +51,7 @@ def campaigns(study: Study) -> tuple[CampaignId, ...]:
 
 
 def _of_command(study: Study, name: str) -> CampaignId:
-    """Whole runs of a job of the user's own, in all of the study's environments."""
+    """Whole runs of a user's own job, in all of the study's environments."""
     return CampaignId(
         kind="rounds", workload=name, environments=study.environments, stack=OWN_IMAGES, is_command=True
     )
@@ -86,7 +86,7 @@ def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
     yield of("rounds")
     for text in study.arms.rounds if workload in study.arms.workloads else ():
         arm = arms.parse(text)
-        # A setting is weighed on the host: beside it stands what environments cost in the headline.
+        # A setting is weighed on the host, and compared with what environments cost in the headline.
         yield of("rounds", (HOST,) if arm.is_setting else tuple(arms.members(arm, study.environments)), arm=text)
     for stack in stacks_of(study, workload):
         yield of("rounds", study.environments_of(stack), arm=f"stack={stack}", stack=with_setting(stack)[0])
@@ -125,7 +125,7 @@ def sampling_of(settings: Rounds, confidence: float, arm: arms.Arm | None) -> Sa
 
 
 def sampling_in(study: RoundsPart, workload: str, arm: arms.Arm | None, scenario: str) -> Sampling:
-    """How many units a campaign of whole runs has; beside a neighbour, and of groups, a fixed number."""
+    """How many units a campaign of whole runs has; with a co-runner, and of groups, a fixed number."""
     own: Shared | Distributed | None = {SHARED: study.shared, DISTRIBUTED: study.distributed}.get(scenario)
     if own is None:
         is_headline = arm is None and scenario == SINGLE

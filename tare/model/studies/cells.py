@@ -28,7 +28,7 @@ class CellKey:
     stack: str  # that it ran
     levels: Levels  # of all factors, by factor
     batch: int | None  # samples that were trained on together; None where none were
-    scenario: str = SINGLE  # what ran beside it, and how many together
+    scenario: str = SINGLE  # what ran at the same time, and how many together
 
     def row(self) -> dict[str, Any]:
         """Its columns."""

@@ -53,7 +53,7 @@ def check(config: Mapping[str, Any]) -> Study:
         base, setting = with_setting(name)
         _refuse_unknown("stacks", "folder containers/stacks/{}", [base], known_stacks())
         if setting:
-            _refuse_unknown("stacks", f"setting {{}} beside {base}", [setting], arms.STACK_SETTINGS)
+            _refuse_unknown("stacks", f"setting {{}} of {base}", [setting], arms.STACK_SETTINGS)
         elif name == study.stack:
             raise UserError(f"config: stacks: {name} is the headline's stack already; name another")
         if is_official(base) and not any(environment(env).contained for env in study.environments_of(name)):
@@ -84,7 +84,7 @@ def check(config: Mapping[str, Any]) -> Study:
         raise UserError(f"config: naive_image: it needs packages that are locked, and {BOUND} has none; drop it")
     if study.conditions.threads > study.conditions.cpus:
         raise UserError("config: conditions: threads is larger than cpus; threads would wait for each other")
-    # What would run beside: left out where `scenarios` does not name it, so that a preset can be run without.
+    # What would run at the same time is left out where `scenarios` does not name it: a preset can be run without.
     return study.replace(
         shared=study.shared if SHARED in study.scenarios else None,
         distributed=study.distributed if DISTRIBUTED in study.scenarios else None,
@@ -138,7 +138,7 @@ def _check_distributed(study: Study) -> None:
         elif arm.level == {**own.levels, "input": "real"}[arm.factor]:
             wrong = "is the headline; name another level"
         elif unable := [n for n in own.trained(study.workloads) if text in own.arms_of(n) and not _reads(n, arm)]:
-            wrong = f"can't be had with {unable[0]}, which makes no batch of its own; drop one of the two"
+            wrong = f"can't be had with {unable[0]}, which makes no batch itself; drop one of the two"
         if wrong:
             raise UserError(f"{where}: arms: {text} {wrong}")
     if own.nodes > 1 and not study.machines:
@@ -176,7 +176,7 @@ def _refuse_choices(config: Mapping[str, Any]) -> None:
 
 
 def _with_own_apart(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration whose own jobs stand apart from Tare's networks, of which one of both is left."""
+    """A configuration whose own jobs are separate from Tare's networks. Raises UserError where it has neither."""
     found = own_jobs.set_apart(config, WorkloadSettings.model_fields)
     apart = found.get("own_jobs")
     for name in apart if isinstance(apart, Mapping) else ():
@@ -219,7 +219,7 @@ def _check_arm(study: Study, text: str) -> None:
     wrong = None
     if arm.factor == "allocator" and arm.level == study.rounds.allocator:
         wrong = "is what rounds already run at; name another level"
-    elif arm.is_beside:
+    elif arm.is_of_shared:
         wrong = "is of two jobs on one machine: `shared` says what is varied of those; drop it"
     elif arm.is_grouped:
         wrong = "is of instances that train together; name it in `distributed: arms` instead"
@@ -234,7 +234,7 @@ def _check_arm(study: Study, text: str) -> None:
     elif (arm.factor, arm.level, study.stack) == ("stack", "native", BOUND):
         wrong = f"needs packages that are locked, and {BOUND} has none; drop it"
     elif unable := [name for name in study.arms.workloads if name in study.workloads and not _reads(name, arm)]:
-        wrong = f"can't be had with {unable[0]}, which makes no batch of its own; drop one of the two"
+        wrong = f"can't be had with {unable[0]}, which makes no batch itself; drop one of the two"
     elif len(arms.members(arm, study.environments)) == 1 and not arms.moves(arm, HOST):
         wrong = "changes none of the study's environments; drop it"
     if wrong:

@@ -1,4 +1,4 @@
-"""Names of campaigns and of profiled launches, and where records lie: written and read back here alone.
+"""Names of campaigns and of profiled launches, and paths of records: written and read back here alone.
 
 results/campaigns/<study>/<machine>/<workload>/<name>/, results/profiles/<study>/<machine>/<workload>/<name>/,
 results/images/<stack>/
@@ -23,7 +23,7 @@ from tare.model.studies.stacks import on_the_host
 from tare.model.words import nearest
 
 RESULTS = "results"
-DEFAULT_STUDY = "nyu2022"  # whose results lie in `results` itself
+DEFAULT_STUDY = "nyu2022"  # whose results are in `results` itself
 CAMPAIGNS = Path(RESULTS, "campaigns")
 PROFILES = Path(RESULTS, "profiles")
 IMAGES = Path(RESULTS, "images")
@@ -35,7 +35,7 @@ ON = "on"  # the folder with a folder for each machine of a study that names sev
 ANSWERS, SEARCHES = "choose", "searches"
 MACHINES = "machines"  # the folder of what is said of machines as a whole, one below it for each
 MACHINE_FILE, CEILINGS_FILE, NETWORK_FILE = "machine.json", "ceilings.json", "network.json"
-TRACES = "traces"  # the folder beside a profile's record with all else that it wrote
+TRACES = "traces"  # the folder next to a profile's record with all else that it wrote
 ROUNDS, STEPS = "rounds", "steps"  # kinds of campaigns that have arms; steps are a view of rounds
 
 
@@ -57,7 +57,7 @@ class CampaignName:
     # those that it compares, in the order of the alphabet; none of a kind that has one campaign
     environments: tuple[str, ...] = ()
     arm: Arm | None = None  # its one factor at another level; None for the headline
-    scenario: str = SINGLE  # how many run and what runs beside them
+    scenario: str = SINGLE  # how many run, and what runs at the same time
 
     def __post_init__(self) -> None:
         """Put the environments in order, each once."""
@@ -136,12 +136,12 @@ def read_profile_name(text: str) -> tuple[str, str]:
 
 
 def results_folder(study: str) -> str:
-    """Where a study's results lie: `results` for the default study, `results/<study>` for any other."""
+    """The folder of a study's results: `results` for the default study, `results/<study>` for any other."""
     return RESULTS if study == DEFAULT_STUDY else f"{RESULTS}/{study}"
 
 
 def results_on(study: str, machine: str) -> str:
-    """Where results of one of the machines lie that a study names, if it names several."""
+    """The folder of the results of one of the machines that a study names, if it names several."""
     return f"{results_folder(study)}/{ON}/{machine}"
 
 
@@ -186,7 +186,7 @@ def profile_record(study: str, machine: str, workload: str, name: str) -> Path:
 
 
 def traces_folder(study: str, machine: str, workload: str, name: str) -> Path:
-    """Folder of what a profiled launch wrote beside its record."""
+    """Folder of what a profiled launch wrote in addition to its record."""
     return profile_record(study, machine, workload, name).with_name(TRACES)
 
 
@@ -221,7 +221,7 @@ def naive_record(folder: Path, machine: str) -> Path:
 
 
 def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
-    """Where the image record of an environment lies, in an arm that needs one of its own or in the headline.
+    """Path of the image record of an environment, in an arm that needs a separate one or in the headline.
 
     An official image is compared with what it is like on the host, which has none.
 

@@ -53,8 +53,9 @@ def load_checked(source: str | Path, over: Mapping[str, Any] | None = None) -> S
 
 
 def checked_from(sources: Sources, config: Mapping[str, Any] | None = None) -> Study:
-    """The study that is laid together from these; a mistake is told with the name of what holds it. `sources`: name
-    and content of each, in order. `config`: what they come to, where it is known. Raises UserError: as `check`.
+    """The study that is merged from these; a mistake is reported with the name of the source that holds it.
+    `sources`: name and content of each, in order. `config`: what they come to, where it is known. Raises UserError:
+    as `check`.
     """
     if config is None:
         config = {}
@@ -85,8 +86,8 @@ def refuse_nameless(sources: Sources) -> None:
     """
     if sources and not any("study" in content for _, content in sources):
         raise UserError(
-            f"{sources[-1][0]}: study missing: its results would be taken for those of {DEFAULT_STUDY}; give it a "
-            "name of its own, as in `study: mine`"
+            f"{sources[-1][0]}: study missing: its results would be taken for those of {DEFAULT_STUDY}; give it "
+            "its own name, as in `study: mine`"
         )
 
 

@@ -18,9 +18,9 @@ Constraint = Annotated[str, matching(r"[A-Za-z0-9_.:@+&|*()\[\]-]+", "is no cons
 
 
 class Nodes(Record):
-    """Equal compute nodes, and what the scheduler has to be told to get one of them.
+    """Equal compute nodes, and what the scheduler has to be given to get one of them.
 
-    Where a study has several of them measured, each is a machine of its own: `thin`, with `nodes: 3`, is measured
+    Where a study has several of them measured, each is a separate machine: `thin`, with `nodes: 3`, is measured
     as `thin-1`, `thin-2` and `thin-3`.
     """
 
@@ -39,7 +39,7 @@ class Nodes(Record):
     # the longest that a job may take there; as long as the plan expects where it is not given
     minutes: Annotated[int, Field(ge=1, le=100_000)] | None = None
     # whether jobs copy the images that they launch to a disk of the node ($SLURM_TMPDIR or $TMPDIR); `auto`: where
-    # the cache lies on a file system that nodes share
+    # the cache is on a file system that nodes share
     scratch: Literal["auto", "always", "never"] = "auto"
 
     @model_validator(mode="after")
@@ -72,7 +72,7 @@ class Measured:
     """A machine that a study measures."""
 
     kind: str  # the name that the study gives to it and to those equal to it
-    nodes: Nodes  # what the scheduler is told
+    nodes: Nodes  # what the scheduler is given
     number: int | None = None  # which of the equal nodes it is, from 1; None where any of them will do
 
 

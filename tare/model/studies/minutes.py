@@ -45,13 +45,13 @@ class Declared(FileRecord):
     measuring_s: float  # seconds that were left for the headline campaigns
     chosen: Mapping[str, Chosen]  # their budgets by workload
     earlier: Mapping[str, str]  # SHA-256 of the plans of the campaigns whose spreads were used, by workload
-    notes: tuple[str, ...] = ()  # what else people are told
+    notes: tuple[str, ...] = ()  # what else is reported to people
 
     def lines(self) -> list[str]:
-        """What people are told before anything runs: the time of all headline campaigns, then a line for each."""
+        """What is printed before anything runs: the time of all headline campaigns, then a line for each."""
         campaigns_s = sum(one.budget_s for one in self.chosen.values())
-        beside = f"{(self.others_s + self.images_s) / 60:.0f} for all else"
-        first = f"minutes: {self.minutes:,g}: {campaigns_s / 60:.0f} for the headline campaigns, {beside}"
+        others = f"{(self.others_s + self.images_s) / 60:.0f} for all else"
+        first = f"minutes: {self.minutes:,g}: {campaigns_s / 60:.0f} for the headline campaigns, {others}"
         each = [f"  {name}: {one.budget_s / 60:.1f} minutes: {one.why}" for name, one in self.chosen.items()]
         return [first, *each, *(f"  {note}" for note in self.notes)]
 
@@ -106,8 +106,8 @@ def declare(study: Study, found: Declared, machine: str) -> None:
         found.write(path_of(study, found.minutes, machine))
 
 
-def told_without(study: Study, folder: Path) -> list[str]:
-    """What a person is told who says no number of minutes, where the campaigns that are there have one."""
+def remeasure_warnings(study: Study, folder: Path) -> list[str]:
+    """Lines to print where no number of minutes is given, and the sealed campaigns were measured for one."""
     before = measured_for(study, folder)
     if before is None:
         return []

@@ -56,7 +56,7 @@ class OwnJob(Record):
     # by environment what `--env` of `tare weigh` takes behind `=`: an image, and options of its runtime; of `host`,
     # which needs none, venv=FOLDER or conda=PREFIX. A path counts from the folder
     images: Mapping[str, str] = Field(default_factory=dict)
-    # `none`, `auto` (optimizers and their like tell them), or a pattern that a line of its output has at each
+    # `none`, `auto` (detected by optimizers and their like), or a pattern that a line of its output has at each
     # step's end
     steps: str = "none"
     network: bool = False
@@ -133,7 +133,7 @@ def _is_path(choice: Choice) -> bool:
 
 
 def set_apart(config: Mapping[str, Any], of_networks: Iterable[str]) -> dict[str, Any]:
-    """A study's configuration whose jobs of the user's own stand apart from Tare's networks, each checked.
+    """A study's configuration, with the user's own jobs separate from Tare's networks, each checked.
 
     `config`: in which both are `workloads`. `of_networks`: keys that only networks have.
 

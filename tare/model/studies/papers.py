@@ -1,7 +1,7 @@
 """Which published studies there are, which of them a study repeats, and whether their findings are theirs.
 
-What they say is tare.literature's. What follows from their own numbers stands in papers/findings.csv, beside it the
-hashes of that table and of the files that it was computed from.
+What they say is tare.literature's. What follows from their own numbers is in papers/findings.csv; the hashes of
+that table and of the files that it was computed from are next to it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def paper_names(place: Path | None = None) -> list[str]:
 
 
 def files(paper: str) -> list[Path]:
-    """What a published study is read from: its file, and tables beside it."""
+    """What a published study is read from: its file, and the tables next to it."""
     return sorted(folder().glob(f"{paper}[._]*"))
 
 
@@ -74,6 +74,6 @@ def trained(paper: str) -> tuple[str, ...]:
     """What a published study trained: workloads of ours, and models by its own names, some of which are here."""
     content = read_yaml(folder() / f"{paper}.yaml", "the published study")
     plots = [plot for group in content.get("plots", ()) for plot in group.get("figures", ())]
-    told = [content, *content.get("claims", ()), *plots]
-    names = [name for one in told for key in ("workloads", "models") for name in one.get(key, ())]
+    parts = [content, *content.get("claims", ()), *plots]
+    names = [name for one in parts for key in ("workloads", "models") for name in one.get(key, ())]
     return tuple(dict.fromkeys(names))

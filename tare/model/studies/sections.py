@@ -98,13 +98,13 @@ class Batch(Record):
         if self.published is None:
             return None
         used = {"batch": batch or self.batch, **whole_options(workload, self.options)}
-        told = {"batch": self.published.batch, **self.published.options}
-        if steps is not None and "samples" in told:
+        before = {"batch": self.published.batch, **self.published.options}
+        if steps is not None and "samples" in before:
             used |= {"steps": steps}
-            told["steps"] = math.ceil(told.pop("samples") / told["batch"])
-        differ = [key for key in used if key in told and used[key] != told[key]]
+            before["steps"] = math.ceil(before.pop("samples") / before["batch"])
+        differ = [key for key in used if key in before and used[key] != before[key]]
         why = dict.fromkeys(self.published.fails, ", which fails")
-        return ", ".join(f"{key} {used[key]} (published {told[key]}{why.get(key, '')})" for key in differ) or None
+        return ", ".join(f"{key} {used[key]} (published {before[key]}{why.get(key, '')})" for key in differ) or None
 
     def as_published(self) -> Self:
         """The job as it was published, but for what fails so; the same where nothing was published."""
@@ -134,7 +134,7 @@ class DataChoices(Record):
     """Which source of a data set; auto: the first that answers."""
 
     sentiment: Literal["auto", "imdb", "snippets"]
-    # the authors' zip, what stands in for it, or a path with a slash: a zip or a folder
+    # the authors' zip, what replaces it, or a path with a slash: a zip or a folder
     tiny_imagenet: ImageSource = "auto"
     # whether one that can't be decoded stops the study, or is left out, counted and named
     broken_images: Literal["stop", "skip"] = "stop"
@@ -183,7 +183,7 @@ class Chosen(Record):
     why: str  # the reason, for people
     # environment and metric that wants most rounds; None where no earlier campaign shows any
     comparison: str | None = None
-    is_open: bool | None = None  # whether that comparison could not be told yet
+    is_open: bool | None = None  # whether that comparison was inconclusive so far
     spread: float | None = None  # standard deviation of one round's log-ratio of it
     rounds: int | None = None  # that it wants
 
@@ -239,10 +239,10 @@ class OfScenario(Record):
 
 
 class Shared(OfScenario, Batch):
-    """The scenario `shared`: whole runs beside a second job in the same environment, and without it, paired."""
+    """The scenario `shared`: whole runs with a second job in the same environment, and without it, paired."""
 
     workload: Name  # the second job; `batch`, `options` and `published` are its own
-    small_batch: BatchSize | None = None  # of campaigns beside a smaller one; none where it is not given
+    small_batch: BatchSize | None = None  # of campaigns with a smaller second job; none where it is not given
     # of the second job's framework; None for what `conditions` says. With as many as there are CPUs it may use all
     # of them
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
@@ -252,7 +252,7 @@ class Shared(OfScenario, Batch):
     units: Annotated[int, Field(ge=1, le=100_000)] = VERDICT_UNITS
     arm_units: Annotated[int, Field(ge=1, le=100_000)] | None = None
 
-    def beside(self, *, is_small: bool) -> str | None:
+    def scaled_co_runner(self, *, is_small: bool) -> str | None:
         """What of the second job is not as it was published; a smaller one was published of another batch."""
         job = self
         if is_small and self.small_batch is not None and self.published is not None:
@@ -302,7 +302,7 @@ class Distributed(OfScenario):
 
     @property
     def group(self) -> Group:
-        """What every launch of a group is told of it."""
+        """What every launch of a group is given of it."""
         return Group(**{name: getattr(self, name) for name in Group.model_fields})
 
     @property

@@ -100,9 +100,9 @@ class StackFile(Record):
     """stack.yaml: what the packages are for, and what of them is left out of the tree.
 
     `or_python`: Pythons that the locks fit as well, taken in this order where `python` is not on the machine;
-    `libraries`: sonames that its packages expect of any machine, beside those of every C++ program;
+    `libraries`: sonames that its packages expect of any machine, in addition to those of every C++ program;
     `library_packages`: Debian's packages that bring such a library, one for each release that has it;
-    `built_for`: the target of a build that is published beside the ordinary one;
+    `built_for`: the target of a build that is published in addition to the ordinary one;
     `older_names`: sonames by which they ask for such libraries, and under which the machine has them;
     `no_executable_stack`: files below site-packages that lose the mark by which they ask for one.
     """
@@ -169,7 +169,7 @@ class Stack:
     or_python: tuple[str, ...]  # other versions that the lock fits, in the order in which they stand in for it
     requirements: tuple[Requirement, ...]  # what the lock holds, in its order
     lock_sha256: str  # of what the lock says (comments do not count)
-    index: str | None  # where builds with a local version are published, beside the installer's own indexes
+    index: str | None  # where builds with a local version are published, in addition to the installer's own indexes
     otherwise: str | None  # the variant that stands in where no index that answers has builds with a local version
     prune: tuple[str, ...]  # patterns below site-packages that are left out
     keep: tuple[str, ...]  # patterns that stay although `prune` names them
@@ -185,7 +185,7 @@ class Stack:
     library: LibraryUse | None = None
     # the image that holds interpreter and packages; the lock is then that of the stack that it is like
     official: Official | None = None
-    built_for: str | None = None  # the target of a build that is published beside the ordinary one
+    built_for: str | None = None  # the target of a build that is published in addition to the ordinary one
 
     @property
     def image_kind(self) -> str:
@@ -204,7 +204,7 @@ class Stack:
 
     @property
     def inside(self) -> Path:
-        """Where the tree lies in the image."""
+        """Where the tree is in the image."""
         return Path("/opt/tare") / self.name
 
     def is_pruned(self, path: str) -> bool:
@@ -264,8 +264,8 @@ def with_setting(level: str) -> tuple[str, str | None]:
     return name, setting or None
 
 
-def files_beside(name: str) -> list[Path]:
-    """What a stack is made from beside its stack.yaml, relative to the checkout.
+def stack_inputs(name: str) -> list[Path]:
+    """Files that a stack is made from, other than its own stack.yaml; paths relative to the checkout.
 
     Its locks, which variants may share; of one that is like another, that one's stack.yaml and locks, and how its
     library is compiled. Of an official image what that holds is not made here.
@@ -338,7 +338,7 @@ def _read(folder: Path) -> _Described:
         raise UserError(f"{path}: like: no stack {alike.like!r}: {nearest(alike.like, stack_names())}")
     base = stacks_dir() / alike.like
     if _is_alike(read_yaml(base / "stack.yaml", "the stack")):
-        raise UserError(f"{path}: like: {alike.like} has no packages of its own: name the stack that it is like")
+        raise UserError(f"{path}: like: {alike.like} has no packages itself: name the stack that it is like")
     if alike.library is not None and alike.library.name not in library_names():
         raise UserError(
             f"{path}: library: no {alike.library.name!r} in containers/libraries/: "

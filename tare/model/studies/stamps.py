@@ -4,8 +4,8 @@ results/campaigns/<study>/<machine>/stamps/<first characters of its SHA-256>.jso
 
 A file proves nothing about time: whoever has it can write another one. Its SHA-256 proves as much as the place
 where it was left before the data: in a signed tag that others fetched, in a proof of OpenTimestamps. This module
-tells whether a campaign is what a stamp says. The ledger holds a row for each stamp, so that their order with
-campaigns is told, too: by this machine.
+checks whether a campaign is what a stamp says. The ledger holds a row for each stamp, and so records their order
+with campaigns, by this machine's clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tare.model.studies.stacks import framework_of
 from tare.model.studies.study import Study, at_published_size, reduced
 
 STAMPS = "stamps"
-OF_ITS_TIME = ("at", "ledger")  # what tells two stamps of one plan apart
+OF_ITS_TIME = ("at", "ledger")  # in which two stamps of one plan differ
 SHOWN = 3  # names of what differs
 
 

@@ -201,7 +201,7 @@ class Study(RoundsPart, CausesPart, SweepPart, ProfilePart, StartsPart, Ceilings
         stacks_everywhere: other stacks that run in all of them all the same, without a setting.
         shared: the neighbour, where `scenarios` names `shared`; None elsewhere, whatever a file says of it.
         distributed: the group, where `scenarios` names `distributed`; None elsewhere, as `shared`.
-        own_jobs: jobs of the user's own, which a file names among `workloads`.
+        own_jobs: the user's own jobs, which a file names among `workloads`.
         machines: compute nodes to measure on, by the names of their results; none: this machine measures.
     """
 
@@ -214,7 +214,7 @@ class Study(RoundsPart, CausesPart, SweepPart, ProfilePart, StartsPart, Ceilings
     # whether the stack's image is also built as a user would write it by hand, to be compared
     naive_image: bool = False
     rounds: Rounds
-    scenarios: Scenarios = (SINGLE,)  # how many run and what runs beside them
+    scenarios: Scenarios = (SINGLE,)  # how many run, and what runs at the same time
     # what is measured of the other stacks: whole runs with their steps, a profile on the host
     stack_kinds: Annotated[tuple[Literal["rounds", "profile"], ...], Timed, Distinct] = ("rounds",)
     # those that are measured in the other stacks; all where it is not given
@@ -289,7 +289,7 @@ def part_of(
     return json.dumps({PART: kind, **reduced(study.to_json(), kind, workload, arm, scenario)}, sort_keys=True)
 
 
-# What a campaign beside a neighbour uses of `shared`; the last two where an arm is varied.
+# What a campaign with a co-runner uses of `shared`; the last two where an arm is varied.
 OF_SHARED = ("workload", "batch", "options", "published", "threads", "units", "small_batch", "arm_units")
 OF_GROUPS = (
     *("workers", "exchange", "network", "rate_mbit_per_s", "delay_ms", "steps", "units"),

@@ -1,4 +1,4 @@
-"""Intervals one below the other beside margin and control: of headlines, and of environments beside settings."""
+"""Intervals in rows, with margin and control: of headlines, and of environments together with settings."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ Panel = Sequence[tuple[str, Sequence[Line]]]  # groups of lines below their titl
 def intervals(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
     """One workload's headline campaigns: training steps above, whole runs and their parts below.
 
-    The two have axes of their own: what steps differ by would not be seen beside what starts differ by.
+    The two have separate axes: differences of steps are too small to be seen on the axis of starts.
     """
     title = f"{workload_title(workload)}: ratio to the host"
     rows = having(verdicts, workload=workload, reference=HOST)
@@ -119,7 +119,7 @@ def intervals(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
 
 
 def _lines(rows: pd.DataFrame) -> list[Line]:
-    """Environments, then the control, which is the same beside any of them."""
+    """Environments, then the control, which is the same for all of them."""
     ordered = sorted(rows.to_dict("records"), key=lambda row: env_order(row["launch"]))
     lines = [Line(name=env_title(row["launch"], short=True), row=row) for row in ordered]
     return [*lines, Line(name=env_title(CONTROL, short=True), row=rows.to_dict("records")[0], prefix="control_")]

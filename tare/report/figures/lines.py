@@ -22,7 +22,7 @@ PAIRS_ALPHA = 0.05  # of all pairs of sizes together
 MOST_COLUMNS = 3
 PANEL_IN = 1.55
 AROUND_IN = 1.5  # title, axis, footnote
-LEAST = 1e-4  # of the axis: what is below it, zero and less among it, lies on the lower edge
+LEAST = 1e-4  # of the axis: what is below it, zero and less among it, is drawn on the lower edge
 TICKS = {TEN_SECONDS: "10 s", HOUR: "1 h", DAY: "1 d"}
 PERCENTS = {1e-4: "0.01%", 1e-3: "0.1%", 1e-2: "1%", 1e-1: "10%", 1.0: "100%", 10.0: "1000%", 100.0: "10000%"}
 REASON_LETTERS = 22
@@ -44,7 +44,7 @@ def failed_launches(metrics: pd.DataFrame, workload: str) -> dict[int, list[str]
 
 
 def sure_difference(metrics: pd.DataFrame, workload: str) -> float | None:
-    """By which ratio of typical times two sizes have to differ to be told apart; None where no spread is known.
+    """Smallest ratio of typical times at which two sizes are distinguished; None where no spread is known.
 
     The log of a time is size + repetition + rest, by least squares; the rest's spread is that of all sizes
     together, the level is Bonferroni's over all pairs of sizes. Repetitions that lack a size are left out.
@@ -60,7 +60,7 @@ def sure_difference(metrics: pd.DataFrame, workload: str) -> float | None:
     return math.exp(t_quantile(PAIRS_ALPHA / math.comb(sizes, 2), degrees) * spread * math.sqrt(2 / repetitions))
 
 
-def told_apart(metrics: pd.DataFrame, workload: str) -> str:
+def difference_text(metrics: pd.DataFrame, workload: str) -> str:
     """`sure_difference` as a sentence."""
     ratio = sure_difference(metrics, workload)
     if ratio is None:
@@ -74,7 +74,7 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
     rows = sweep_rows(metrics, workload)
     if rows.empty:
         return style.empty(title, "the batch sweep has no successful launch")
-    table, apart = batch_table(metrics, workload), told_apart(metrics, workload)
+    table, apart = batch_table(metrics, workload), difference_text(metrics, workload)
     is_shared = rows["source"].str.contains("runs").any()
     shared = "; the runs of a repetition share its start and end" if is_shared else ""
     note = (
@@ -155,13 +155,13 @@ def _job_panel(axes: Axes, own: pd.DataFrame, env: str) -> None:
     axes.axhline(LIMIT, color=style.MUTED, linewidth=1, linestyle=(0, (4, 3)))
     axes.fmt_xdata, axes.fmt_ydata = _steps_text, lambda at: f"{percent(at)} longer"
     style.bare(axes, grid="both")
-    told = None
+    message = None
     if own["value"].isna().all():
-        told = f"inconclusive: {own['reason'].iloc[0]}"
+        message = f"inconclusive: {own['reason'].iloc[0]}"
     elif (own["high"] < LEAST).all():
-        told = "no more time than on the host, whatever the length"
-    if told:
-        text = style.wrap(told, REASON_LETTERS)
+        message = "no more time than on the host, whatever the length"
+    if message:
+        text = style.wrap(message, REASON_LETTERS)
         axes.text(0.04, 0.06, text, transform=axes.transAxes, fontsize=8, color=style.MUTED)
         return
     colour, low, high = style.colour(env), own["low"].clip(lower=LEAST), own["high"].clip(lower=LEAST)
@@ -177,11 +177,11 @@ def _steps_text(length_s: float) -> str:
 
 
 def _job_note(costs: pd.DataFrame) -> str:
-    told = costs[costs["value"].notna()]
-    confidence = 100 * (1 - told["alpha"].max() * told["launch"].nunique())
+    known = costs[costs["value"].notna()]
+    confidence = 100 * (1 - known["alpha"].max() * known["launch"].nunique())
     return (
         "x: time of the job's steps on the host. y: how much longer the job takes. Line: estimate; points: "
         "10 s, 1 h, 1 d. Band: "
-        f"{confidence:.0f}% interval of both parts together, n = {span(told['n_units'])} units. A band at the "
+        f"{confidence:.0f}% interval of both parts together, n = {span(known['n_units'])} units. A band at the "
         f"lower edge includes zero. Dashed: {margin_text(LIMIT)}."
     )

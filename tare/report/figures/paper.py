@@ -1,8 +1,8 @@
-"""Figures of a published study: what was published beside what this machine gives, a row for each number.
+"""Figures of a published study: what was published and what this machine gives, a row for each number.
 
 Both share their rows, environments or batch sizes, and nothing else: a GPU's microseconds and a CPU's seconds have
-axes of their own, side by side. Ratios and changes mean the same on any machine and have one. Of what a figure
-shows without numbers, such as a curve over time, largest values and means stand one above the other.
+separate axes, side by side. Ratios and changes mean the same on any machine and have one. Of what a figure
+shows without numbers, such as a curve over time, largest values and means are drawn one above the other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tare.report.words.quantities import significant, span
 from tare.report.words.wording import sentence_case
 
 PUBLISHED_SERIES = (data.PRINTED, data.LOGGED, data.REDONE, data.MEAN, data.MOST, data.STATED)
-# The first that a row has stands as a number beside its marks.
+# The first of these that a row has is printed as a number next to its marks.
 NUMBERED = (data.HERE, data.PRINTED, data.LOGGED, data.MOST)
 LOOK: Mapping[str, dict[str, Any]] = {
     data.PRINTED: {"marker": "D", "markersize": 5.5},
@@ -48,7 +48,7 @@ NAMES = {data.PRINTED: "published", data.LOGGED: "the authors' log", data.MEAN: 
          data.STATED: "its text", data.HERE_MEAN: "mean here"}  # fmt: skip
 ROW_IN, HEAD_IN, LINE_IN, EDGES_IN = 0.27, 0.5, 0.15, 0.75
 LABEL_LETTERS = 24
-ROOM = 0.42  # of an axis, for the number beside the last mark
+ROOM = 0.42  # of an axis, for the number next to the last mark
 SAMPLED_NOTE = "Here: samples of n = 1 profiled launch per environment, including the profiler's own work."
 CHANGES_NOTE = "Bars: 95% intervals (Welch), wider for a later try, each comparison by itself."
 
@@ -80,25 +80,25 @@ def paper_drawing(published: Published, given: data.Given, figure: str) -> style
 
 
 def slots(found: data.Numbers) -> list[tuple[str, str, str, bool]]:
-    """What stands on each line: group, label, a text, and whether it is a heading above the marks of what follows.
+    """What each line shows: group, label, a text, and whether it is a heading above the marks of what follows.
 
-    A name that is too long to stand beside its marks stands above them.
+    A name that is too long to fit next to its marks is printed above them.
     """
     rows = found.rows[found.rows["value"].notna()]
     single = rows.groupby("group")["label"].nunique().max() == 1  # so that groups are names enough
     lines: list[tuple[str, str, str, bool]] = []
     for group, own in rows.groupby("group", sort=False):
-        beside = bool(group) and single and len(group) <= LABEL_LETTERS
-        lines += [(group, "", group, True)] if group and not beside else []
+        on_line = bool(group) and single and len(group) <= LABEL_LETTERS
+        lines += [(group, "", group, True)] if group and not on_line else []
         for label in dict.fromkeys(own["label"]):
             is_long = len(label) > LABEL_LETTERS
             lines += [(group, label, label, True)] if is_long else []
-            lines.append((group, label, "" if is_long else group if beside else label, False))
+            lines.append((group, label, "" if is_long else group if on_line else label, False))
     return lines
 
 
 def _side_by_side(drawn: Figure, grid: Any, place: int, found: data.Numbers) -> None:
-    """The published rows and, on an axis of its own beside them, this machine's; one axis where it is joint."""
+    """The published rows and, on a separate axis next to them, this machine's; one axis where it is joint."""
     published, here = found.of(*PUBLISHED_SERIES), found.of(data.HERE)
     if found.is_joint or here.empty or published.empty:
         title = "Published" if here.empty else "Here" if published.empty else "Published and here"
@@ -159,7 +159,7 @@ def _mark(axes: Axes, row: dict[str, Any], at: int, ends: tuple[float, float]) -
 
 
 def _number(axes: Axes, rows: pd.DataFrame, at: int, size: float, most: float) -> None:
-    """The number of a row behind its last mark, and that of its own log where it is another."""
+    """Print the number of a row after its last mark, and that of the authors' log where it differs."""
     series = next((one for one in NUMBERED if (rows["series"] == one).any()), None)
     if series is None:
         return
@@ -175,7 +175,7 @@ def _number(axes: Axes, rows: pd.DataFrame, at: int, size: float, most: float) -
 
 
 def _keys(found: Sequence[data.Numbers]) -> Iterator[tuple[str, Line2D]]:
-    """What marks stand for."""
+    """What marks mean."""
     for one, series in ((one, series) for one in found for series in data.SERIES):
         for kind in one.of(series)["kind"].unique():
             hollow: dict[str, Any] = {"markerfacecolor": style.PAPER} if kind in ("modelled", data.NEAREST) else {}
@@ -267,8 +267,8 @@ def caption(published: Published, plot: Plot, panels: Sequence[data.Numbers]) ->
         kinds = found.rows.loc[found.rows["series"] == data.HERE, "kind"]
         near = int((kinds == data.NEAREST).sum())
         also = f", {near} by the nearest measurement" if near else ""
-        told = f"{(kinds == 'measured').sum()} of {len(kinds)} are measured{also}"
-        return ["Published: changes in percent, in the text.", f"Here: {told}."]
+        counts = f"{(kinds == 'measured').sum()} of {len(kinds)} are measured{also}"
+        return ["Published: changes in percent, in the text.", f"Here: {counts}."]
     printed = "curves, without numbers" if plot.kind == TIMELINE else "numbers"
     if plot.kind != TIMELINE and found.of(data.PRINTED).empty:
         text = [f"{data.said(fact, published.names)} ({fact.where})" for fact in data.stated(published, plot)]
@@ -279,12 +279,12 @@ def caption(published: Published, plot: Plot, panels: Sequence[data.Numbers]) ->
 
 def sentences(published: Published, given: data.Given, plot: Plot, panels: Sequence[data.Numbers]) -> list[str]:
     """Every number of a figure, and every reason why one is not there."""
-    lines = [line for one in panels for line in _told(one)]
+    lines = [line for one in panels for line in _row_sentences(one)]
     return [*lines, *(_of_changes(published, given, plot) if plot.kind == CHANGE else [])]
 
 
-def _told(found: data.Numbers) -> Iterator[str]:
-    """What stands on each line of a panel, and why this machine has no number."""
+def _row_sentences(found: data.Numbers) -> Iterator[str]:
+    """What each line of a panel shows, and why this machine has no number."""
     shown = found.rows[found.rows["value"].notna()]
     for about, rows in shown.groupby(["group", "label"], sort=False):
         own = rows.to_dict("records")
@@ -324,9 +324,9 @@ def _of_changes(published: Published, given: data.Given, plot: Plot) -> Iterator
                 yield f"{workload_title(workload)}: {confound}"
     for one in claims:
         speeds = [(part, speed) for part in one.parts if (speed := part_of(part, one, given)) is not None]
-        told = [f"{part.label} {speed} ({workload_title(part.workload)})" for part, speed in speeds]
-        if told:
-            yield f"{data.claim_label(one)}: its possible parts, each by itself: {'; '.join(told)}."
+        parts = [f"{part.label} {speed} ({workload_title(part.workload)})" for part, speed in speeds]
+        if parts:
+            yield f"{data.claim_label(one)}: its possible parts, each by itself: {'; '.join(parts)}."
     facts = (fact for name in plot.facts for fact in published.facts_of(name) if fact.quantity is not None)
     yield from dict.fromkeys(f"The text states {fact.quantity} ({fact.id})." for fact in facts)
 

@@ -2,7 +2,7 @@
 
 Nothing is judged here. What was recomputed comes from the table `published`, what was measured from the tables of
 metrics and verdicts; a mean over units has Student's t interval of that mean. It belongs to one environment alone:
-whether two environments differ is told by ratios within a round.
+whether two environments differ is decided by ratios within a round.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ DONE_RIGHT = {
     "dram_write_bytes_per_s": "units",
 }
 STANDS_IN = {"flops": "flops_per_step"}  # for a metric that no device here measures
-METRIC_WORDS = {"real_s": "real time", "system_s": "system time"}  # beside others of their figure
+METRIC_WORDS = {"real_s": "real time", "system_s": "system time"}  # next to others of their figure
 QUANTITIES = {
     "cpu_percent": "CPU use",
     "rss_bytes": "resident memory",
@@ -118,7 +118,7 @@ def read_given(results: Path) -> Given:
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """Numbers that stand one below the other, published beside here, with their panel's title where it has one.
+    """Numbers of one panel, a row each, published and measured here, with the panel's title where it has one.
 
     `rows` have COLUMNS and values in base units: `group` and `label` say what a row is about, `low` and `high` are
     the reading error of a height, or an interval. `from_zero`: whether their axis begins at zero.

@@ -135,7 +135,7 @@ def prepare(axes: Axes, found: pd.DataFrame, record: CeilingsRecord) -> None:
 
 
 def workload_points(axes: Axes, found: pd.DataFrame, *, named: bool = True) -> None:
-    """Points of the whole workloads, each with its interval and an arrow to where it may really lie."""
+    """Points of the whole workloads, each with its interval and an arrow to where it may really be."""
     for env in sorted(found["env"].unique(), key=env_order):
         label = env_title(env) if named else "the whole workload"
         _points(axes, found[found["env"] == env], label, alpha=0.85, zorder=4, **style.point_style(env))
@@ -230,7 +230,7 @@ def name_roofs(axes: Axes, roofs: Iterable[tuple[float, str, str]]) -> None:
 
 
 def machine_roofs(axes: Axes, x: np.ndarray, record: CeilingsRecord, precision: str = PRECISION) -> None:
-    """Measured roofs of each level and precision; beside them, dashed, what a datasheet or a model claims.
+    """Measured roofs of each level and precision; dashed, what a datasheet or a model claims.
 
     The roof of `precision`, which the points computed in, is the strongest, and slopes end at it.
     """
@@ -239,7 +239,7 @@ def machine_roofs(axes: Axes, x: np.ndarray, record: CeilingsRecord, precision: 
     levels = ceilings.levels(record) or {"largest": ceilings.memory(record)}
     levels = {name: row["bytes_per_s"] for name, row in levels.items()}
     caches = {name: rate for name, rate in levels.items() if name != ceilings.MEMORY and len(levels) > 1}
-    # Slopes of caches lie close together: one name for all of them, from above, along the topmost.
+    # Slopes of caches are close together: one name for all of them, from above, along the topmost.
     title = ", ".join(f"{name} {significant(rate / GIGA)}" for name, rate in caches.items()) + " GB/s"
     for name, rate in levels.items():
         if name in caches:
@@ -383,7 +383,7 @@ def _paper_points(axes: Axes, drawn: pd.DataFrame, audited: pd.DataFrame) -> Non
     for row in audited.drop_duplicates(["workload", "basis", "bound"]).to_dict("records"):
         near = [one for one in named if one["workload"] == row["workload"]]
         apart = [max(abs(np.log2(one[axis] / row[axis])) for axis in ("intensity", "rate")) for one in near]
-        if min(apart, default=np.inf) > NEAREST:  # else the same name stands there
+        if min(apart, default=np.inf) > NEAREST:  # else the same name is already there
             named.append(row)
     for row in named:
         name_point(axes, workload_title(row["workload"]).split()[0], row["intensity"], row["rate"], 8.5)

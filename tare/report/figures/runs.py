@@ -73,7 +73,7 @@ def _dots(axes: Axes, rows: pd.DataFrame, environments: list[str]) -> int:
         values = rows[rows["launch"] == env].sort_values("rep")["value"].to_numpy() * factor
         if not len(values):
             continue
-        # Launches of one environment lie apart by a fixed pattern, so that equal times do not hide each other.
+        # Launches of one environment are offset by a fixed pattern, so that equal times do not hide each other.
         spots = place + (np.arange(len(values)) % 3 - 1) * 0.16
         axes.plot(values, spots, linestyle="none", markersize=4, alpha=0.8, **style.point_style(env))
         axes.vlines(np.median(values), place - 0.36, place + 0.36, color=style.INK, linewidth=1.4)

@@ -1,6 +1,6 @@
 """One house style for every figure: colours, letters, how it is written as SVG, how a page takes it in.
 
-Colours are those of Okabe and Ito (2008), which readers with colour-blindness can tell apart; each environment has
+Colours are those of Okabe and Ito (2008), which readers with colour-blindness can distinguish; each environment has
 its own everywhere, and its own marker, so that colour is never the only sign.
 """
 
@@ -189,7 +189,7 @@ def empty(title: str, reason: str) -> Drawing:
 
 
 def wrap(text: str, width: int) -> str:
-    """Break a text into lines; SVG has none of its own."""
+    """Break a text into lines; SVG does not wrap text."""
     return "\n".join(textwrap.wrap(text, width))
 
 
@@ -277,17 +277,17 @@ def _side(axes: Axes, side: Side) -> tuple[Axis, Any]:
 
 def with_values(svg: str, values: Mapping[str, str | list[str]]) -> str:
     """An SVG whose named parts say their values as titles, which browsers show under the pointer."""
-    for name, told in values.items():
+    for name, titles in values.items():
         before, opening, rest = svg.partition(f'<g id="{name}">')
         end = rest.find('<g id="')
         own, after = (rest, "") if end < 0 else (rest[:end], rest[end:])
-        if isinstance(told, str):
-            own = f"\n<title>{html.escape(told)}</title>{own}"
-        elif len(told) == own.count("<use "):  # what lies outside of the figure has no marker
+        if isinstance(titles, str):
+            own = f"\n<title>{html.escape(titles)}</title>{own}"
+        elif len(titles) == own.count("<use "):  # what is outside of the figure has no marker
             parts = re.split(r"(<use [^>]*?)/>", own)  # texts between marks, marks at odd places
             parts[1::2] = [
                 f"{mark}><title>{html.escape(text)}</title></use>"
-                for mark, text in zip(parts[1::2], told, strict=True)
+                for mark, text in zip(parts[1::2], titles, strict=True)
             ]
             own = "".join(parts)
         svg = f"{before}{opening}{own}{after}" if opening else svg

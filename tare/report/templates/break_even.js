@@ -21,7 +21,7 @@ function days(runs, perDay) {
 
 function signed(value) { return value < 0 ? "−" + (-value).toFixed(3) + " s" : value.toFixed(3) + " s"; }
 
-function told(once, low, high, perDay) {
+function breakEvenText(once, low, high, perDay) {
   const fewest = runsUntil(once, high);
   const most = runsUntil(once, low);
   if (fewest === Infinity) {
@@ -63,7 +63,7 @@ function show() {
   const once = values.build + pull;
   const chosen = defaults.choices[fields.image.selectedIndex];
   const own = values.low === chosen.low_s && values.high === chosen.high_s;
-  answer.textContent = told(once, values.low, values.high, values.runs) + " Paid once: " + once.toFixed(1) + " s, "
+  answer.textContent = breakEvenText(once, values.low, values.high, values.runs) + " Paid once: " + once.toFixed(1) + " s, "
     + pull.toFixed(1) + " s of this for the pull. Modelled from " + (own ? "this study's interval." : "your numbers.");
 }
 

@@ -136,8 +136,8 @@ def advice(found: Sequence[Decision]) -> list[str]:
 def _by_environment(found: Sequence[Decision]) -> list[str]:
     """By the worst of all workloads."""
     jobs = (one for one in found if one.metric == JOB and one.length_s == HOUR)
-    hours = [(one, one.told) for one in jobs if one.told is not None]
-    told = []
+    hours = [(one, one.ends) for one in jobs if one.ends is not None]
+    sentences = []
     for env in sorted({one.env for one, _ in hours}, key=env_order):
         own = [(one, both) for one, both in hours if one.env == env]
         worst, span = max(own, key=lambda pair: pair[1][1])
@@ -149,14 +149,14 @@ def _by_environment(found: Sequence[Decision]) -> list[str]:
         else:
             text += f": a one-hour job of {workload_title(worst.workload)} takes {bounded(*span)}"
             text += "; ".join(["", *_reasoned(worst), *_levels_of(found, worst)])
-        told.append(f"{text}{_each_run(found, env)}.")
+        sentences.append(f"{text}{_each_run(found, env)}.")
     commands = {one.env for one in found if one.cell.stack == OWN_IMAGES} - {one.env for one, _ in hours}
     runs = {env: _each_run(found, env).removeprefix(". ") for env in sorted(commands, key=env_order)}
-    return [*told, *(f"{env_title(env, short=True)}: {text}." for env, text in runs.items() if text)]
+    return [*sentences, *(f"{env_title(env, short=True)}: {text}." for env, text in runs.items() if text)]
 
 
 def _each_run(found: Sequence[Decision], env: str) -> str:
-    """What the dearest whole run of an environment takes more, where that is told from nothing; else no text."""
+    """The extra time of an environment's dearest whole run, where it is shown to exceed zero; else no text."""
     runs = [one for one in found if one.metric == "real_s" and one.env == env and one.role == "primary"]
     dearer = [(one, one.seconds) for one in runs if one.seconds is not None and one.seconds[0] > 0]
     if not dearer:
@@ -182,12 +182,12 @@ def _by_level(found: Sequence[Decision], workload: str) -> list[str]:
         if one.workload == workload and one.rank is not None and one.weight is not None and one.change is not None:
             text = f"{advised(one.change, one.metric)} ({WEIGHTS[one.weight]})"
             own.setdefault(one.metric, []).append((one.rank, text))
-    told = []
+    sentences = []
     for metric, ranked in own.items():
         parts = [text for _, text in sorted(ranked)[:MOST_NAMED]]
         more = f"; {len(ranked) - MOST_NAMED} more gain less" if len(ranked) > MOST_NAMED else ""
-        told.append(f"{workload_title(workload)}, {metric_title(metric).lower()}: {'; '.join(parts)}{more}.")
-    return told
+        sentences.append(f"{workload_title(workload)}, {metric_title(metric).lower()}: {'; '.join(parts)}{more}.")
+    return sentences
 
 
 def job_sentences(one: JobAnswer) -> list[str]:
@@ -252,7 +252,7 @@ def title_of(one: Decision) -> str:
 
 def _cost(one: Decision) -> str:
     """The interval that decides, or the end of it that is known."""
-    if one.told is None and (near := one.high if one.low is None else one.low) is not None:
+    if one.ends is None and (near := one.high if one.low is None else one.low) is not None:
         return at_least(one.metric, near)
     return signed(one.low, one.high)
 

@@ -13,7 +13,7 @@ from tare.model.roles import CONTROL, read_role
 
 
 def titles_in(name: str) -> dict[str, tuple[str, ...]]:
-    """What a file beside this one says, by the first column of its rows, in their order."""
+    """Rows of a file in this folder: the first column to the others, in their order."""
     with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
         return {first: tuple(rest) for first, *rest in list(csv.reader(file))[1:]}
 

@@ -37,7 +37,7 @@ def percent(fraction: float, *, up: bool = False, down: bool = False) -> str:
 
 
 def margin_text(margin: float) -> str:
-    """A margin as it stands in the study: 0.05 -> 5%."""
+    """A margin as the study writes it: 0.05 -> 5%."""
     return f"{100 * margin:g}%"
 
 
@@ -75,7 +75,7 @@ def between(metric: str, low: float, high: float) -> str:
 
 
 def _apart(less: float, more: float) -> str:
-    """Two ends of an interval on one side of zero, with as many digits as tell them apart."""
+    """Two ends of an interval on one side of zero, with as many digits as distinguish them."""
     ends = [percent(less), percent(more)]
     if ends[0] == ends[1] and more < 1:
         decimals = next((d for d in range(1, 4) if f"{100 * less:.{d}f}" != f"{100 * more:.{d}f}"), 4)
@@ -138,11 +138,11 @@ def _is(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def without_time(what: str, told: Sequence[str]) -> str:
-    """Launches that failed beside others whose numbers are told, and would stand for all without this word."""
+def without_time(what: str, failures: Sequence[str]) -> str:
+    """A note on launches that failed while others succeeded, whose numbers could be taken for those of all."""
     return (
-        f"{what} that failed are not in these numbers: {listed(told)}. One that was stopped took at least its time "
-        "limit."
+        f"{what} that failed are not in these numbers: {listed(failures)}. One that was stopped took at least its "
+        "time limit."
     )
 
 

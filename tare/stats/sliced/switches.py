@@ -162,7 +162,7 @@ def _within(values: np.ndarray, mask: np.ndarray, segment: int, *, rows: bool) -
     """Values less the means of their launch's segment and step index, and of their row if wanted; 0 where masked.
 
     `values`: shape [rounds, steps, launches, any number of variables]. `mask`: shape [rounds, steps, launches].
-    `rows`: whether rows have means of their own.
+    `rows`: whether rows have their own means.
     """
     rounds, steps, launches, variables = values.shape
     padding = -steps % segment

@@ -23,10 +23,10 @@ START, BODY, EXIT, TOTAL = "start", "body", "exit", "total"
 
 @dataclass(frozen=True, kw_only=True)
 class Once:
-    """Seconds of one term by observation, of the environment and of both hosts beside it, in the same order.
+    """Seconds of one term by observation, of the environment and of both hosts of its group, in the same order.
 
     An observation is a group of launches soon after each other: what they share cancels in their difference. Where
-    there is one host only it stands twice.
+    there is only one host, it is in both.
     """
 
     env: Sequence[float]

@@ -1,10 +1,10 @@
 """Python imports this module at its start where `tare weigh` puts its folder first into PYTHONPATH.
 
 It notes when each step of a training job ends and, where it is asked to, what the process has loaded by its end. It
-runs in the user's own Python: Python 3.6 syntax, the standard library alone. No error of its own reaches the job.
+runs in the user's own Python: Python 3.6 syntax, the standard library alone. Its errors never reach the job.
 
 TARE_HOOK: the folder for what it writes. `steps.<pid>`: two numbers of 8 bytes for each step, native:
-the instant (CLOCK_MONOTONIC, ns) and the number of what told it. `hook.<pid>.json`: what told it, by number.
+the instant (CLOCK_MONOTONIC, ns) and the number of its source. `hook.<pid>.json`: the sources, by number.
 TARE_HOOK_PATTERN: a regular expression; each line of standard output or error that it is found in ends a step.
 TARE_HOOK_FACTS: also write `facts.<pid>.json` at the end of the process.
 """
@@ -51,21 +51,21 @@ class Steps(object):
         self.passes = 0
         self.pid: "Optional[int]" = None
         self.room: "Optional[memoryview]" = None
-        self.tellers: "List[str]" = []
+        self.sources: "List[str]" = []
         self.workers: "List[Optional[str]]" = []
         self.shadowed: "Optional[str]" = None
 
-    def note(self, teller: str) -> None:
-        """A step has ended; `teller`: what says so."""
+    def note(self, source: str) -> None:
+        """A step has ended; `source`: what reports it."""
         at = now_ns()
         if self.pid != os.getpid():
             self._open()
         if self.count >= MOST_STEPS or self.room is None:
             return
-        if teller not in self.tellers:
-            self.tellers.append(teller)
+        if source not in self.sources:
+            self.sources.append(source)
             self.say()
-        self.room[2 * self.count], self.room[2 * self.count + 1] = at, self.tellers.index(teller)
+        self.room[2 * self.count], self.room[2 * self.count + 1] = at, self.sources.index(source)
         self.count += 1
         if self.watched and self.count == LOOKED_AT:
             self.workers = children_cpus()
@@ -75,7 +75,7 @@ class Steps(object):
 
         if self.pid is not None:  # a process that was forked from one that steps
             self.passes = 0
-        self.pid, self.count, self.tellers = os.getpid(), 0, []
+        self.pid, self.count, self.sources = os.getpid(), 0, []
         with open(os.path.join(self.folder, "steps.%d" % self.pid), "w+b") as handle:
             handle.truncate(16 * MOST_STEPS)
             self.room = memoryview(mmap.mmap(handle.fileno(), 16 * MOST_STEPS)).cast("q")
@@ -84,17 +84,17 @@ class Steps(object):
         """Write what is known of the hook itself."""
         import json
 
-        told = {
+        notes = {
             "first_pid": FIRST_PID,
             "pid": os.getpid(),
-            "tellers": self.tellers,
+            "tellers": self.sources,
             "passes": self.passes,
             "errors": ERRORS,
             "lacking": LACKING,
             "shadowed": self.shadowed,
             "ended": ended,
         }
-        write(os.path.join(self.folder, "hook.%d.json" % os.getpid()), json.dumps(told))
+        write(os.path.join(self.folder, "hook.%d.json" % os.getpid()), json.dumps(notes))
 
 
 def write(path: str, text: str) -> None:
@@ -251,7 +251,7 @@ def marks(module: "ModuleType") -> None:
     setattr(module, "mark", mark)  # noqa: B010
 
 
-TELLERS: "Dict[str, Then]" = {
+HOOKED: "Dict[str, Then]" = {
     "torch.optim.optimizer": torch_optimizers,
     "torch.autograd": backward_passes,
     "keras.src.callbacks.callback_list": method_of("CallbackList", "on_train_batch_end"),
@@ -364,7 +364,7 @@ def modules() -> "Dict[str, List[Optional[str]]]":
 
 
 def compiled() -> "List[int]":
-    """How many modules of files were loaded, and how many of them have no file of compiled code beside them."""
+    """How many modules of files were loaded, and how many of them have no file of compiled code next to them."""
     every = [getattr(module, "__cached__", None) for module in list(sys.modules.values())]
     paths = [path for path in every if isinstance(path, str)]
     return [len(paths), sum(not os.path.exists(path) for path in paths)]
@@ -486,7 +486,7 @@ if STEPS.folder:
             if stream is not None:
                 setattr(sys, name, stream)
     else:
-        sys.meta_path.insert(0, After(dict(TELLERS)))
+        sys.meta_path.insert(0, After(dict(HOOKED)))
     atexit.register(quietly, at_end)
 
     sys.path.append(FALLBACK)

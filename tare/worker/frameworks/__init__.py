@@ -63,7 +63,7 @@ class Framework(object):
     name = ""  # of its module
     facts_key = "framework"  # under which a launch's facts hold what it says of itself
     cpu_alone = False  # it trains on no other device
-    told_threads = "OMP_NUM_THREADS"  # the variable that tells it, as it is imported, how many to compute with
+    threads_variable = "OMP_NUM_THREADS"  # which it reads, as it is imported, for how many to compute with
     can_fork = True  # a process that has imported it can fork others that train; else a run measures steps itself
 
     def __init__(self, device: str) -> None:
@@ -89,11 +89,11 @@ class Framework(object):
 
     def facts(self) -> Dict[str, Any]:
         """What it says of itself, as JSON holds it: name, version, threads and what else it knows."""
-        told = os.environ.get(self.told_threads, "")
+        threads = os.environ.get(self.threads_variable, "")
         return {
             "name": self.name,
             "version": self.module.__version__,
-            "threads": int(told) if told.isdigit() else None,
+            "threads": int(threads) if threads.isdigit() else None,
         }
 
     def synchronize(self) -> None:

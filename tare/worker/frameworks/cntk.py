@@ -16,11 +16,11 @@ class Cntk(frameworks.Framework):
 
     def import_(self) -> None:
         """Import cntk, for the CPU alone."""
-        # Its loops have a thread of OpenMP for each processor, whatever they are told; the limit they take.
+        # Its loops have a thread of OpenMP for each processor, whatever they are set to; the limit they respect.
         if "OMP_NUM_THREADS" in os.environ:
             os.environ.setdefault("OMP_THREAD_LIMIT", os.environ["OMP_NUM_THREADS"])
         # It has bash, which an image may lack, call ldconfig to look for a GPU's libraries, and only warns of it
-        # run by root that writes links beside its own.
+        # run by root that writes links next to its own.
         os.environ.setdefault("PATH", os.defpath)
         call, subprocess.call = subprocess.call, lambda *words, **named: 1
         try:

@@ -1,12 +1,12 @@
-"""JAX on a CPU. A call may return before its step has ended, whatever it is told; then arrays are waited for."""
+"""JAX on a CPU. A call may return before its step has ended, whatever it is asked; then arrays are waited for."""
 
 import os
 from typing import Any, Dict
 
 from tare.worker import frameworks
 
-THREADS = "PJRT_NPROC"  # of its pool; XLA reads NPROC too, which is no name of its own
-# What JAX tells whoever listens: of each program the seconds of tracing, lowering and compiling it.
+THREADS = "PJRT_NPROC"  # of its pool; XLA reads NPROC too, a name that other programs may use
+# What JAX reports to whoever listens: of each program the seconds of tracing, lowering and compiling it.
 COMPILING, COMPILED = "/jax/core/compile/", "/jax/core/compile/backend_compile_duration"
 
 
@@ -15,7 +15,7 @@ class Jax(frameworks.Framework):
 
     name = "jax"
     cpu_alone = True
-    told_threads = THREADS
+    threads_variable = THREADS
     can_fork = False
     programs, compile_s = 0, 0.0  # compiled by this process so far
 
@@ -42,7 +42,7 @@ class Jax(frameworks.Framework):
         os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=" + several
 
     def facts(self) -> Dict[str, Any]:
-        """Name, version, threads told, the compiler's flags and what it compiled: a step, single operators."""
+        """Name, version, threads as set, the compiler's flags and what it compiled: a step, single operators."""
         return dict(
             super(Jax, self).facts(),
             switches={"xla": os.environ.get("XLA_FLAGS")},

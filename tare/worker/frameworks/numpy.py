@@ -10,7 +10,7 @@ class Numpy(frameworks.Framework):
 
     name = "numpy"
     cpu_alone = True
-    told_threads = "OPENBLAS_NUM_THREADS"
+    threads_variable = "OPENBLAS_NUM_THREADS"
 
     def import_(self) -> None:
         """Import numpy."""

@@ -16,7 +16,7 @@ class Torch(frameworks.Framework):
     exchange: Any = None
 
     def import_(self) -> None:
-        """Import torch, and let torchvision import beside it."""
+        """Import torch, and let torchvision import with it."""
         import torch
 
         declare_vision_operators(torch)
@@ -31,7 +31,7 @@ class Torch(frameworks.Framework):
         self.module.set_num_threads(threads)
 
     def facts(self) -> Dict[str, Any]:
-        """Version, threads, switches as they stand, the device."""
+        """Version, threads, switches as they are, the device."""
         torch = self.module
         return {
             "version": torch.__version__,
@@ -79,7 +79,7 @@ class Torch(frameworks.Framework):
 
     def exchanged(self) -> Optional[Dict[str, Any]]:
         """By DDP's hook, or around the calls to the parameter server."""
-        found: Optional[Dict[str, Any]] = None if self.exchange is None else self.exchange.told()
+        found: Optional[Dict[str, Any]] = None if self.exchange is None else self.exchange.as_dict()
         return found
 
     def leave(self, training: Any) -> Optional[str]:
@@ -112,7 +112,7 @@ class Torch(frameworks.Framework):
         """The paper's loader: shuffled, one worker process; pinned memory only where there is a device.
 
         In a group each process has its part of the samples, or where the specification says `samples_each` all of
-        them in an order of its own, and batches of the same size. Before 1.7 a loader draws its order from the
+        them in its own order, and batches of the same size. Before 1.7 a loader draws its order from the
         generator of the whole process, which the job has seeded.
         """
         data, sampler, each = self.module.utils.data, None, spec.get("samples_each", False)
@@ -186,7 +186,7 @@ FRAMEWORK = Torch
 def declare_vision_operators(torch: Any) -> None:
     """Let torchvision import where its compiled operators can't load.
 
-    The registry's torchvision is built against CUDA; beside a CPU build of torch its library does not load, and
+    The registry's torchvision is built against CUDA; with a CPU build of torch its library does not load, and
     the import fails when it registers shapes for two operators that nobody declared. Their two schemas are
     enough; no workload here calls them.
     """

@@ -8,7 +8,7 @@ others 2014, synchronous).
 Of each step three times are kept, in nanoseconds: what the whole step took, for how much of it an exchange was
 under way (`in_flight`, the union of all buckets), and for how much of it nothing but the exchange was left to be
 done (`exposed`: from the last gradient on). A member that waits for a slower one counts as exchanging: from within,
-the two can't be told apart. On a CUDA device, where the host submits without waiting for anything, instants are
+the two can't be distinguished. On a CUDA device, where the host submits without waiting for anything, instants are
 events of the device, read when all is done.
 """
 
@@ -27,7 +27,7 @@ class HostClock(object):
         """An instant."""
         return now_ns()
 
-    def told_ns(self, instants: List[Any]) -> List[int]:
+    def in_ns(self, instants: List[Any]) -> List[int]:
         """Instants in nanoseconds."""
         return instants
 
@@ -49,14 +49,14 @@ class DeviceClock(object):
         event.record()
         return event
 
-    def told_ns(self, instants: List[Any]) -> List[int]:
+    def in_ns(self, instants: List[Any]) -> List[int]:
         """Instants in nanoseconds since the first of them, once the device has done all."""
         self._cuda.synchronize()
         return [round(instants[0].elapsed_time(one) * 1e6) for one in instants]
 
 
 def union_ns(spans: List[Span]) -> int:
-    """Nanoseconds that lie in one span at least."""
+    """Nanoseconds that are in one span at least."""
     total, end = 0, min(spans)[0] if spans else 0
     for start, stop in sorted(spans):
         total += max(0, stop - max(start, end))
@@ -92,11 +92,11 @@ class Exchange(object):
         self._steps.append((started, self.clock.now(), self._spans))
         return loss
 
-    def told(self) -> Dict[str, Any]:
+    def as_dict(self) -> Dict[str, Any]:
         """As the record holds it; lists have one number for each step."""
         step, in_flight, exposed = [], [], []
         for started, ended, spans in self._steps:
-            own = self.clock.told_ns([started, ended] + [instant for span in spans for instant in span])
+            own = self.clock.in_ns([started, ended] + [instant for span in spans for instant in span])
             pairs = list(zip(own[2::2], own[3::2]))
             step.append(own[1] - own[0])
             in_flight.append(union_ns(pairs))

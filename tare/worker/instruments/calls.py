@@ -38,8 +38,8 @@ class CallInstruments(Instruments):
         try:
             steps, reason = self.record(training, batches, spec)
         except Exception as error:
-            told = " ".join("{}: {}".format(type(error).__name__, error).split())
-            return [], "the profiler of {} failed: {}".format(self.framework.name, told[:300])
+            said = " ".join("{}: {}".format(type(error).__name__, error).split())
+            return [], "the profiler of {} failed: {}".format(self.framework.name, said[:300])
         if reason is None and not all(step.calls for step in steps):
             return [], "the profiler of {} named no operator".format(self.framework.name)
         return steps, reason

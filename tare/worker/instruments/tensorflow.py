@@ -16,7 +16,7 @@ from tare.worker.instruments.calls import Call, CallInstruments, Step, moved
 
 EVENT = re.compile(r"^[^\s:]+:(\w+)$")  # of the profiler: "gradient_tape/Conv2DBackpropFilter:Conv2DBackpropFilter"
 FORMS = ("tensorflow.tsl.profiler.protobuf.xplane_pb2", "tensorflow.core.profiler.protobuf.xplane_pb2")
-# What hands values in, on and out, or holds other operators, which stand in the record themselves.
+# What hands values in, on and out, or holds other operators, which are in the record themselves.
 PLUMBING = frozenset(
     "NoOp Const _Arg _Retval _DeviceArg _DeviceRetval _Send _Recv _HostSend _HostRecv PartitionedCall "
     "StatefulPartitionedCall VarHandleOp Placeholder IdentityN".split()

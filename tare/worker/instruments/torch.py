@@ -83,7 +83,7 @@ def rows_of(averages: Iterable[Any]) -> List[Dict[str, Any]]:
             continue
         on_device = str(getattr(average, "device_type", "")).endswith("CUDA")
         if on_device and getattr(average, "is_user_annotation", False):
-            continue  # the device's whole time inside an optimizer's step, whose kernels have rows of their own
+            continue  # the device's whole time inside an optimizer's step, whose kernels have their own rows
         name = kernels.without_hash(average.key) if on_device else average.key
         # Own microseconds on the device, under the name of this version of the profiler.
         fields = ("self_device_time_total", "self_cuda_time_total") if on_device else ("self_cpu_time_total",)

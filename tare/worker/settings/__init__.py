@@ -16,7 +16,7 @@
 Each is a module of this package, imported only where it is used: `begin(name, level)` before the framework of that
 name is imported, `prepare(torch, level)` before the model is built, `apply(torch, training, level, device)` after;
 `samples(…)` where it brings the job's samples. They are PyTorch's, but for the levels that `OWNERS` has.
-Without a setting the framework's own default stands, and the facts of the launch say what that is. A setting that
+Without a setting the framework's own default is used, and the facts of the launch say what that is. A setting that
 this framework, device or workload can't have raises `Unable` with the reason: it is not passed over.
 """
 
@@ -37,13 +37,13 @@ OWNERS: Dict[Tuple[str, str], Tuple[str, ...]] = {
 
 
 def begin(framework: Framework, wanted: Mapping[str, str]) -> None:
-    """What has to stand before the framework is imported: variables that its libraries read once."""
+    """What has to be set before the framework is imported: variables that its libraries read once."""
     for module, level in used(framework, wanted, "begin"):
         module.begin(framework.name, level)
 
 
 def prepare(framework: Framework, wanted: Mapping[str, str]) -> None:
-    """What has to stand before the model is built: switches of the whole process."""
+    """What has to be set before the model is built: switches of the whole process."""
     for module, level in used(framework, wanted, "prepare"):
         module.prepare(framework.module, level)
 

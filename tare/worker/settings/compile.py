@@ -43,7 +43,7 @@ def prepare(module: Any, level: str) -> None:
 
 
 def place_compiled_code() -> None:
-    """Where compiled code lies: in the launch's own folder, so that a whole run compiles anew, or where it is told.
+    """Where compiled code is kept: in the launch's own folder, so that a whole run compiles anew, or as it is set.
 
     Where it is kept from launch to launch, headers are not compiled beforehand: the framework keeps those in the
     launch's folder in any case, and would make them again for every launch that only reads what others compiled.

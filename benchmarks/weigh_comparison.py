@@ -1,7 +1,7 @@
-"""`tare weigh` beside hyperfine and pyperf's `command`: equal machine time, where the truth is known.
+"""`tare weigh` compared with hyperfine and pyperf's `command`: equal machine time, where the truth is known.
 
     python3 -m venv /tmp/pyperf && /tmp/pyperf/bin/pip install pyperf
-    .venv/bin/python benchmarks/weigh_beside.py --hyperfine hyperfine --pyperf /tmp/pyperf/bin/python --minutes 75
+    .venv/bin/python benchmarks/weigh_comparison.py --hyperfine hyperfine --pyperf /tmp/pyperf/bin/python
 
 One job runs as A and as B on this machine. At its end it wastes a share of the processor time that it has used:
 none in A; 0, 3 or 10% in B. Each tool has `--seconds` for both of them, by what a run takes alone:
@@ -83,7 +83,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """What a tool says of B by A: 1 slower, -1 faster, 0 not told apart."""
+    """What a tool says of B by A: 1 slower, -1 faster, 0 no claim."""
 
     ratio: float
     low: float | None
@@ -136,14 +136,14 @@ class Bench:
         both = [shlex.join(self.command(wastes)) for wastes in (0.0, truth)]
         runs = max(FEWEST_RUNS, self.runs_each() - WARMUP)
         words = [self.hyperfine, "--shell=none", f"--warmup={WARMUP}", f"--runs={runs}", "--style=basic"]
-        told = called([*words, f"--export-json={folder / 'times.json'}", *both], folder)
+        printed = called([*words, f"--export-json={folder / 'times.json'}", *both], folder)
         a, b = (one["times"] for one in json.loads((folder / "times.json").read_text())["results"])
         test = welch(a, b)
         assert test.low is not None and test.high is not None
         said = {"hyperfine welch": claimed(test.ratio, test.low, test.high)}
-        if (printed := SPEED.search(told)) is None:
-            raise UnavailableError(f"hyperfine said: {told[-200:]}")
-        factor, spread = float(printed[1]), float(printed[2])
+        if (match := SPEED.search(printed)) is None:
+            raise UnavailableError(f"hyperfine said: {printed[-200:]}")
+        factor, spread = float(match[1]), float(match[2])
         slower = statistics.fmean(b) >= statistics.fmean(a)
         claim = 0 if factor - spread <= 1 else 1 if slower else -1
         ratio, half = (factor, spread) if slower else (1 / factor, spread / factor**2)
@@ -161,8 +161,8 @@ class Bench:
             called([*words, "--", *self.command(wastes)], folder)
             (bench,) = json.loads(Path(files[-1]).read_text())["benchmarks"]
             means.append(statistics.fmean(itertools.chain(*(one.get("values", ()) for one in bench["runs"]))))
-        told = called([self.pyperf, "-m", "pyperf", "compare_to", *files], folder)
-        found = CHANGE.search(told)
+        printed = called([self.pyperf, "-m", "pyperf", "compare_to", *files], folder)
+        found = CHANGE.search(printed)
         claim = 0 if found is None else 1 if found[2] == "slower" else -1
         return {"pyperf": Said(ratio=means[1] / means[0], low=None, high=None, claim=claim)}
 
@@ -197,7 +197,7 @@ def measure(bench: Bench, repetition: int, tool: str, truth: float) -> Row:
     """One measurement; one that comes to no answer says why."""
     row: Row = {"repetition": repetition, "tool": tool, "truth": truth, "load_1min": os.getloadavg()[0]}
     row |= {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "said": {}, "reason": None}
-    with tempfile.TemporaryDirectory(prefix="tare-beside-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tare-compared-") as folder:
         started = time.monotonic()
         try:
             said = bench.by(tool)(truth, Path(folder))
@@ -267,12 +267,12 @@ def main() -> int:
     journal = Journal(path.with_suffix(".jsonl"))
     rows = journal.read()
     until = time.monotonic() + 60 * arguments.minutes
-    with tempfile.TemporaryDirectory(prefix="tare-beside-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tare-compared-") as folder:
         job = Path(folder) / "job.py"
         job.write_text(JOB, encoding="utf-8")
         tools = {"hyperfine": arguments.hyperfine, "pyperf": arguments.pyperf, "seconds": arguments.seconds}
         bench = Bench(**tools, run_s=0.0, job=job)
-        told = versions(bench)
+        programs = versions(bench)
         bench = Bench(**tools, run_s=run_alone_s(bench.command(0.0)), job=job)
         for place in missing(rows, arguments.repetitions):
             if time.monotonic() + arguments.seconds > until:
@@ -280,7 +280,7 @@ def main() -> int:
             rows.append(measure(bench, *place))
             journal.append(rows[-1])
     facts = {"cpu": describe()["cpu_model"], "kernel": platform.release(), "seconds": arguments.seconds}
-    facts |= {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "versions": told}
+    facts |= {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "versions": programs}
     write_json(path, {**facts, "measurements": rows, "summary": summary(rows)})
     print(
         f"{len(rows)} of {arguments.repetitions * len(TOOLS) * len(TRUTHS)} measurements; {path.relative_to(ROOT)}"

@@ -1,4 +1,4 @@
-"""Training steps of a command, as a hook inside told when each ended."""
+"""Training steps of a command, from the ends that a hook inside it reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parts_by_steps(launch: LaunchRecord) -> dict[str, float] | None:
 
 
 def why_no_steps(steps: Steps | None) -> str | None:
-    """Why a launch tells no steps, or too few of them; None where it tells enough."""
+    """Why a launch reported no steps, or too few of them; None where it reported enough."""
     if steps is not None and steps.ends_ns:
         count = len(steps.ends_ns)
         return None if count >= FEWEST_STEPS else f"a run has {count} of them, and it takes {FEWEST_STEPS}"

@@ -1,9 +1,9 @@
-"""Whole runs beside a second job: every environment with a neighbour and without one, in the same round.
+"""Whole runs with a co-runner: every environment with a second job and without one, in the same round.
 
-A round launches each environment, and the host a second time, once alone and once beside a neighbour in a second
-instance of the same environment, one launch after the other in balanced order. What a neighbour costs is the ratio
-of the two launches of one environment within a round; whether it costs more in one environment than in another is
-the ratio of those.
+A round launches each environment, and the host a second time, once alone and once while a co-runner trains in a
+second instance of the same environment, one launch after the other in balanced order. A co-runner's cost is the
+ratio of the two launches of one environment within a round; whether it costs more in one environment than in
+another is the ratio of those ratios.
 """
 
 from __future__ import annotations
@@ -39,40 +39,40 @@ from tare.model.studies.sections import Shared
 from tare.model.studies.study import RoundsPart
 from tare.stats.fits import run_values
 
-FIRST = {name: levels[0] for name, levels in arms.BESIDE.items()}  # the headline's
+FIRST = {name: levels[0] for name, levels in arms.SHARED_FACTORS.items()}  # the headline's
 
 
 def with_its_data(
     sites: Mapping[str, Site], study: RoundsPart, record: Path | None
 ) -> tuple[dict[str, Site], dict[str, Any]]:
-    """Sites that have the neighbour's data too, and what to say of those; `record`: of the data, if named. Raises
-    UserError: there is no record of them.
+    """Sites that have the co-runner's data too, and the provenance of those. `record`: of the data, if named.
+    Raises UserError: there is no record of them.
     """
     workload = neighbour_of(study).workload
-    place, told = data_of(workload, record or data_record(workload, study))
-    return {name: replace(site, data_of={workload: place}) for name, site in sites.items()}, told
+    place, provenance = data_of(workload, record or data_record(workload, study))
+    return {name: replace(site, data_of={workload: place}) for name, site in sites.items()}, provenance
 
 
 def neighbour_of(study: RoundsPart) -> Shared:
-    """What a study of this scenario says of the neighbour."""
+    """What a study of this scenario says of the co-runner."""
     assert study.shared is not None
     return study.shared
 
 
 def neighbour_spec(study: RoundsPart, *, small: bool) -> Specification:
-    """What a neighbour does inside."""
+    """The specification of a co-runner."""
     settings = neighbour_of(study)
     batch = settings.small_batch if small and settings.small_batch is not None else settings.batch
     return whole_run_spec(settings.workload, batch, study, settings.options, mode="neighbour")
 
 
-def rounds_beside(setup: Setup[RoundsPart]) -> Design:
-    """Whole runs of one workload, beside a neighbour and without."""
+def rounds_with_co_runner(setup: Setup[RoundsPart]) -> Design:
+    """The design of whole runs of one workload, with a co-runner and without one."""
     study, workload, arm = setup.study, setup.workload, setup.arm
     settings = neighbour_of(study)
     headline = {**headline_levels(study), **FIRST}
     levels = arms.levels_of(headline, arm)
-    beside = neighbour_spec(study, small=levels["neighbour"] != FIRST["neighbour"])
+    second = neighbour_spec(study, small=levels["neighbour"] != FIRST["neighbour"])
     plan = declare(
         "rounds",
         setup,
@@ -88,7 +88,7 @@ def rounds_beside(setup: Setup[RoundsPart]) -> Design:
         order, pads = unit_order(plan, done, plan.launch_names)
         if sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions.page_cache == WARM:
             alone = [name for name in order if read_role(name).is_alone]
-            return one_after_other(plan, setup.sites, done, alone, pads)  # a neighbour reads no other files
+            return one_after_other(plan, setup.sites, done, alone, pads)  # a co-runner reads no other files
         gone = given_up(done)
         launches = {
             name: skipped(gone[name])
@@ -101,7 +101,7 @@ def rounds_beside(setup: Setup[RoundsPart]) -> Design:
                     conditions=conditions_of(plan, name),
                     pad_bytes=pads[name],
                 ),
-                beside,
+                second,
                 levels["limits"],
                 threads=settings.threads,
             )
@@ -110,5 +110,5 @@ def rounds_beside(setup: Setup[RoundsPart]) -> Design:
         pages = dict.fromkeys(order, of_whole_runs(plan.conditions.page_cache))
         return {"order": list(order), "launches": launches, "pages": pages}
 
-    what = f"{workload} rounds beside {settings.workload}{', ' + arm.name if arm else ''}"
+    what = f"{workload} rounds alongside {settings.workload}{', ' + arm.name if arm else ''}"
     return Design(plan=plan, run_unit=run_unit, values=run_values, what=what)
