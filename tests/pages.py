@@ -17,6 +17,7 @@ from tare.literature.published import load
 from tare.model import tables
 from tare.report import figures
 
+STEM = "stem_of_a_figure"
 STAND_IN = "a stand-in"  # all that such a figure says
 
 
@@ -49,10 +50,15 @@ def decision(**fields):
 
 
 @functools.cache
+def _stand_in():
+    """Text of a small figure of the name STEM."""
+    with tempfile.TemporaryDirectory() as folder:
+        return figures.write(figures.style.empty(STEM, STAND_IN), Path(folder, f"{STEM}.svg")).read_text()
+
+
 def stand_in(stem):
     """Text of a small figure under the name of a file."""
-    with tempfile.TemporaryDirectory() as folder:
-        return figures.write(figures.style.empty(stem, STAND_IN), Path(folder, f"{stem}.svg")).read_text()
+    return _stand_in().replace(STEM, stem)
 
 
 def draw(results):
