@@ -593,7 +593,7 @@ def test_a_next_run_that_fails_is_told_though_a_later_one_finishes(tmp_path, mon
     run = SimpleNamespace(seen=tmp_path, again=lambda: (status, tries))
     case = fault_trials.Case(kind="kill", where="make of rounds", environment="apptainer")
     trial = fault_trials.Trial(SimpleNamespace(home=tmp_path), case)
-    assert trial.told(run, fault_runs.STAGES["rounds"]) == {"finished": finished, "units": True}
+    assert trial.recovered(run, fault_runs.STAGES["rounds"]) == {"finished": finished, "units": True}
     assert [line for line in trial.problems if "only run 2" in line] == trial.problems * ((status, tries) == (0, 2))
 
 
