@@ -36,7 +36,7 @@ def run_at(study, forms, folders):
         site = site_of("host", environment("host"), record, folders(description["dataset"]))
         arm = arms.parse(text) if text else None
         if arm and arm.factor == "compile":
-            site = site_module._with_compiler(site, study.replace(stack="torch-2.13", device="cpu"), "rounds")
+            site = site_module._with_compiler(site, study.replace(stack="torch-2.13", device="cpu"))
         conditions = arms.conditions_at(study.conditions, arms.levels_of(LEVELS, arm))
         spec = rounds.whole_run_spec(workload, description["batch"], study).replace(**HURRIED)
         return launch(site, spec, conditions, pad_bytes=64).to_json()
