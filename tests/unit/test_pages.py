@@ -193,7 +193,7 @@ def test_libraries_and_programs_are_what_launches_map(tmp_path):
 def test_only_what_was_drawn_anew_is_read_again(monkeypatch, reference, page_cache, read):
     def mapped(environment, reference, folders):
         if reference == "/gone":
-            raise UnavailableError("it has no files")
+            raise UnavailableError("it has no separate files")
         return ["a"]
 
     found = []
@@ -202,7 +202,7 @@ def test_only_what_was_drawn_anew_is_read_again(monkeypatch, reference, page_cac
     monkeypatch.setattr(pages, "drop", lambda path: (1, 0))
     told = read_again({"it": Site(environment=environment(HOST), reference=reference)}, page_cache)
     assert found == read and (told["it"] == "drawn anew") == bool(read)
-    assert told["it"].startswith("kept: it has no files") == (page_cache == "warm" and not read)
+    assert told["it"].startswith("kept: it has no separate files") == (page_cache == "warm" and not read)
 
 
 @pytest.mark.usefixtures("on_disk")
