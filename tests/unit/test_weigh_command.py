@@ -93,7 +93,7 @@ def test_a_weighing_needs_a_job(said):
             "--timeout 0.3",
             ["sh", "-c", "echo waiting for a lock; sleep 5"],
             "the job does not end in time in host, the reference, where a run may take 0.3 s (--timeout): "
-            "host was still running after 0 s of its own: waiting for a lock",
+            "host was still running after 0 s of its own time: waiting for a lock",
         ),
         (
             "",
@@ -358,7 +358,7 @@ def test_the_hook_costs_what_launches_without_it_say(said, tmp_path, monkeypatch
     monkeypatch.setattr("tare.weigh.rounds.PILOT", 2)
     monkeypatch.setattr("tare.weigh.tried.FEWEST_ROUNDS", 0)
     (tmp_path / "job.py").write_text("import tare\nfor _ in range(9):\n    tare.mark()\n")
-    words = ["--env", "host", "--env", "a=host", "--minutes", "0.1"]
+    words = ["--env", "host", "--env", "a=host", "--minutes", "0.5"]
     status, text = said(*words, command=[sys.executable, "job.py"])
     answer = json.loads((tmp_path / "results/weigh/job/answer.json").read_text())
     jsonschema.validate(answer, schema())
