@@ -14,6 +14,7 @@ from tare.model.conditions import Conditions
 from tare.model.environment import Bind
 
 SETUP_S = 3600.0
+MAIN_SHARE = 0.6  # of the budget for the comparison, where causes are looked for
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,13 +18,12 @@ from tare.model.studies.layout import SEALED
 from tare.weigh.answer import Answer
 from tare.weigh.found import Found
 from tare.weigh.places import open_places
-from tare.weigh.request import Request
+from tare.weigh.request import MAIN_SHARE, Request
 from tare.weigh.rounds import Rounds, try_the_job
 from tare.weigh.tried import causes_found, interrupted, try_changes
 from tare.weigh.words import sentences
 
 ANSWER = "answer.json"
-MAIN_SHARE = 0.6  # of the budget, where causes are looked for
 
 
 def weigh(request: Request, results: Path) -> Answer:

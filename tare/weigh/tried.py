@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from tare.weigh.changes import apply
 from tare.weigh.conclude import Cost, cost_of
 from tare.weigh.found import Found, failure_of
 from tare.weigh.places import open_place
+from tare.weigh.request import MAIN_SHARE
 from tare.weigh.rounds import Rounds, launch_name
 
 FEWEST_ROUNDS = 4
@@ -146,10 +148,26 @@ def _affordable(found: Found, wanted: Sequence[Wanted], left_s: float) -> int:
     return most
 
 
+def _needed_s(found: Found, launches: int) -> float:
+    """Seconds of enough rounds of so many launches."""
+    round_s = statistics.median(unit.cost_s for unit in found.units) if found.units else 0.0
+    return (FEWEST_ROUNDS + 1) * launches * round_s / (len(found.places) + 1)
+
+
 def _fits(found: Found, launches: int, left_s: float) -> bool:
     """Whether there is time for enough rounds of so many launches."""
-    round_s = statistics.median(unit.cost_s for unit in found.units) if found.units else 0.0
-    return (FEWEST_ROUNDS + 1) * launches * round_s / (len(found.places) + 1) <= left_s
+    return _needed_s(found, launches) <= left_s
+
+
+def minutes_for(found: Found, asked: Mapping[str, Sequence[Suspicion]]) -> int:
+    """Minutes of a budget in which all suspicions are expected to be tested, as many as are tested at once."""
+    changes = sum(len(one.changes) for own in asked.values() for one in own)
+    differing = sum(any(one.changes for one in own) for own in asked.values())
+    needed = _needed_s(found, 2 + differing + min(MOST_CHANGES, changes))
+    first = sum(unit.cost_s for unit in found.units)
+    return max(
+        math.ceil(max(first + needed, needed / (1 - MAIN_SHARE)) / 60), math.floor(found.request.minutes) + 1
+    )
 
 
 def _turned(run: Interval | None) -> Interval | None:
@@ -176,21 +194,28 @@ def causes_found(
     found: Found, asked: Mapping[str, Sequence[Suspicion]], tried: Mapping[Key, Sequence[Tried | str]]
 ) -> dict[str, list[CauseFound]]:
     """What is known of each suspected cause, by environment: confirmed ones first."""
+    late = f"the time was over: --minutes {minutes_for(found, asked)} are expected to suffice"
     causes = {
-        name: [_cause(one, found.cost(name), tried.get((name, one.cause), ())) for one in own]
+        name: [_cause(one, found.cost(name), tried.get((name, one.cause), ()), late) for one in own]
         for name, own in asked.items()
     }
     return {name: sorted(own, key=lambda one: ORDER.index(one.finding)) for name, own in causes.items()}
 
 
-def _cause(suspicion: Suspicion, whole: Cost, tried: Sequence[Tried | str]) -> CauseFound:
-    """What is known of a cause of what an environment costs as a whole, by the change of it that says most."""
+def _cause(
+    suspicion: Suspicion, whole: Cost, tried: Sequence[Tried | str], late: str = "the time was over"
+) -> CauseFound:
+    """What is known of a cause of what an environment costs as a whole, by the change of it that says most.
+
+    Args:
+        late: why a change was not tried that could be.
+    """
     base = CauseFound(
         cause=suspicion.cause,
         title=CAUSES[suspicion.cause].title,
         finding="not tried",
         evidence=suspicion.evidence,
-        reason=suspicion.untried or "there is no time left for it: give it more --minutes",
+        reason=suspicion.untried or late,
     )
     every = [_changed(base, whole, one) for one in tried]
     every += [base] if len(tried) < max(1, len(suspicion.changes)) else []

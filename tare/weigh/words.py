@@ -153,8 +153,10 @@ def sentences(answer: Answer, one: Weighed) -> list[str]:
         else:
             found.append(f"Its start shows no difference ({interval_s(start)}).")
     if step is not None:
-        if step.holds_one:
-            found.append(f"Steps show no difference ({_range(step)}).")
+        if step.is_within(answer.margin):
+            found.append(f"Steps are equal within the margin ({_range(step)}).")
+        elif step.holds_one:
+            found.append(f"Steps are inconclusive ({_range(step)}).")
         else:
             found.append(f"Each step is {between(step)}.")
     elif one.steps_reason:

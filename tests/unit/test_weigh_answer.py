@@ -62,6 +62,21 @@ def test_a_difference_that_is_a_start_says_so():
     )
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [
+        (0.99, 1.01, "Steps are equal within the margin (-1.0% to +1.0%)."),
+        (0.94, 1.21, "Steps are inconclusive (-6.0% to +21.0%)."),
+        (0.999, 1.03, "Steps are inconclusive (-0.10% to +3.0%)."),
+        (1.001, 1.01, "Steps are equal within the margin (+0.10% to +1.0%)."),
+        (1.01, 1.03, "Each step is 1.0% to 3.0% longer."),
+    ],
+)
+def test_steps_are_equal_only_where_their_interval_is_within_the_margin(low, high, says):
+    one = SLOW.replace(step=Ratio(ratio=1.005, low=low, high=high, rounds=8))
+    assert ANSWER.margin == 0.02 and says in sentences(ANSWER, one)
+
+
 def test_what_is_faster_is_worded_without_signs_and_needs_no_repair():
     faster = SLOW.replace(run=Ratio(ratio=0.94, low=0.935, high=0.945, rounds=8))
     found = faster.causes[0].replace(advice=None)

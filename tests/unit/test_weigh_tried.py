@@ -22,6 +22,7 @@ from tare.weigh.tried import (
     _first_of_each,
     interrupted,
     judged,
+    minutes_for,
     try_changes,
 )
 
@@ -266,3 +267,27 @@ def test_what_was_interrupted_is_not_tried():
     whole = Cost(run=gained(1.09, 1.10, 1.11), parts={}, step=None)
     one = _cause(QUOTA, whole, trials.changes["slow", "CPU quota"])
     assert trials.interrupted and (one.finding, one.reason) == ("not tried", INTERRUPTED)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "cost_s", "rounds", "expected"),
+    [
+        (3.0, 60.0, 30, 37),  # 1800 s of the first rounds, and 5 rounds of 4 launches of 20 s
+        (1.0, 3.0, 6, 2),  # 5 rounds of 4 s are 20 s: the share of causes in a minute, which was not enough
+        (3.0, 60.0, 2, 17),  # 400 s are what is left of 1000 s for causes
+    ],
+)
+def test_the_budget_that_would_suffice_for_causes_is_named(minutes, cost_s, rounds, expected):
+    found = SimpleNamespace(
+        request=SimpleNamespace(minutes=minutes),
+        places={"host": None, "slow": None},
+        units=[SimpleNamespace(cost_s=cost_s)] * rounds,
+    )
+    one = replace(QUOTA, changes=QUOTA.changes[:1])
+    assert minutes_for(found, {"slow": [one], "other": [replace(QUOTA, changes=())]}) == expected
+    assert minutes_for(replace_units(found), {}) == math.floor(minutes) + 1
+
+
+def replace_units(found):
+    """The same without rounds that count."""
+    return SimpleNamespace(request=found.request, places=found.places, units=[])
