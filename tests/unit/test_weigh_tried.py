@@ -283,8 +283,8 @@ def test_the_budget_that_would_suffice_for_causes_is_named(minutes, cost_s, roun
         places={"host": None, "slow": None},
         units=[SimpleNamespace(cost_s=cost_s)] * rounds,
     )
-    one = replace(QUOTA, changes=QUOTA.changes[:1])
-    assert minutes_for(found, {"slow": [one], "other": [replace(QUOTA, changes=())]}) == expected
+    one = QUOTA.replace(changes=QUOTA.changes[:1])
+    assert minutes_for(found, {"slow": [one], "other": [QUOTA.replace(changes=())]}) == expected
     assert minutes_for(replace_units(found), {}) == math.floor(minutes) + 1
 
 
