@@ -52,14 +52,6 @@ class Ratio(Record):
         """Whether no difference is shown; also where there is no interval."""
         return self.low is None or self.high is None or self.low <= 1 <= self.high
 
-    def is_within(self, margin: float) -> bool:
-        """Whether it is no difference, or less than the margin, a share of one."""
-        return (
-            self.low is not None
-            and self.high is not None
-            and 1 / (1 + margin) <= self.low <= self.high <= 1 + margin
-        )
-
 
 class Seconds(Record):
     """Seconds by which something takes longer than in the reference, with its interval."""

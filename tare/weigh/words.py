@@ -7,6 +7,7 @@ import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from tare.stats.agreement import within
 from tare.weigh.answer import Answer, CauseFound, Ratio, Seconds, Weighed
 
 WIDTH = 80
@@ -153,7 +154,7 @@ def sentences(answer: Answer, one: Weighed) -> list[str]:
         else:
             found.append(f"Its start shows no difference ({interval_s(start)}).")
     if step is not None:
-        if step.is_within(answer.margin):
+        if within(step.log, answer.margin):
             found.append(f"Steps are equal within the margin ({_range(step)}).")
         elif step.holds_one:
             found.append(f"Steps are inconclusive ({_range(step)}).")
