@@ -18,13 +18,14 @@ import numpy as np
 from tare.analysis.reported_steps import AFTER, BEFORE, STEPS, parts_by_steps, step_times
 from tare.analysis.sliced_rounds import Terms, terms_of
 from tare.model.journals.units import real_s
-from tare.model.records.campaigns import VERDICT_UNITS, Unit
+from tare.model.records.campaigns import Unit
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.stats.intervals import Estimate, Interval, Verdict, body_estimates, judge, student, trimmed
 from tare.stats.sliced.steps import step_seconds
 from tare.stats.sliced.whole import BODY, EXIT, START, TOTAL, Once, WholeRun, whole_run
 from tare.weigh.answer import Ratio, Seconds
+from tare.weigh.request import FEWEST_ROUNDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class Cost:
 
     def verdict(self, margin: float) -> Verdict:
         """Of whole runs."""
-        if self.run is None or self.run.n < VERDICT_UNITS:
+        if self.run is None or self.run.n < FEWEST_ROUNDS:
             return "inconclusive"
         return judge(self.run, margin)
 

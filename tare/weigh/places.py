@@ -39,6 +39,11 @@ class Place:
     alone: str | None = None  # why its launches can't be sliced with the others
     hooked: bool = True  # the hook watches its launches, where steps are asked for
 
+    @property
+    def reads_through_fuse(self) -> bool:
+        """Whether its own files may be served by another process."""
+        return self.choice.runtime != "host" and any(one.kind.startswith("fuse") for one in self.seen.mounts)
+
     def side(self, request: Request, python: PythonFacts | None, servers_share: float = 0.0) -> Side:
         """As causes look at it."""
         quota, memory, weight = (self.limits.get(name) for name in (caller.CPU_QUOTA, caller.MEMORY, "CPU weight"))

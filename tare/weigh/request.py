@@ -14,6 +14,7 @@ from tare.model.conditions import Conditions
 from tare.model.environment import Bind
 
 SETUP_S = 3600.0
+FEWEST_ROUNDS = 4  # before a verdict, where time is short, as for an arm of a study
 MAIN_SHARE = 0.6  # of the budget for the comparison, where causes are looked for
 
 

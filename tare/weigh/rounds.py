@@ -25,7 +25,7 @@ from tare.launch.run import Order
 from tare.launch.slicing.rounds import Way, run_launches
 from tare.machine import nvidia_driver
 from tare.model.journals.sealed import SealedCampaign, read_sealed
-from tare.model.journals.units import counted
+from tare.model.journals.units import counted, real_s
 from tare.model.records.campaigns import VERDICT_UNITS, Plan, Sampling, Unit
 from tare.model.registry import HOST, SINGLE
 from tare.model.roles import CONTROL, read_roles
@@ -37,9 +37,8 @@ from tare.weigh import folder as folders
 from tare.weigh.facts import PythonFacts
 from tare.weigh.job import JobProgram
 from tare.weigh.places import Place
-from tare.weigh.request import Request
+from tare.weigh.request import FEWEST_ROUNDS, Request
 
-PILOT = VERDICT_UNITS
 UNREACHED = re.compile(
     r"name resolution|resolve host|Name or service not known|[Nn]etwork is unreachable|getaddrinfo"
 )
@@ -70,6 +69,7 @@ class Rounds:
         self.launches |= {launch_name(other): other for other in others}
         self.facts = results / "facts"
         self.uses_gpu = False
+        self.run_s: float | None = None  # of a run by itself, where the job was tried
         self.remarks: list[str] = []  # what its reader has to know of the job, a sentence each
         self.code = CodeFiles()
         self.sites = {name: self.places[own].site for name, own in self.launches.items()}
@@ -113,10 +113,10 @@ class Rounds:
             sampling=Sampling(
                 confidence=request.confidence,
                 metric="real_s",
-                pilot=PILOT,
+                pilot=self.pilot(budget_s),
                 half_width=math.log1p(request.margin) / HALF_WIDTHS,
                 budget_s=max(1.0, budget_s),
-                verdict_units=PILOT,
+                verdict_units=FEWEST_ROUNDS,
             ),
             margins={"run": request.margin, "step": request.margin},
             seed=request.seed,
@@ -131,6 +131,20 @@ class Rounds:
             provenance={"environments": asked, "launches": self.launches, "planned_ns": time.time_ns()},
             machine=identity(False),
         )
+
+    def round_s(self) -> float:
+        """Seconds of a round, as far as is known before the first; 0 where nothing is."""
+        alone = sum(self.places[own].alone is not None for own in self.launches.values())
+        held = len(self.launches) - alone
+        if any(place.reads_through_fuse for place in self.places.values()):
+            held *= 2  # once in slices, once without (tare.experiments.sliced)
+        return (self.run_s or 0.0) * (held + (alone + 2 if 0 < alone < len(self.launches) else alone))
+
+    def pilot(self, budget_s: float) -> int:
+        """Rounds before their number is decided: fewer where the budget has no time for all of them."""
+        if not (round_s := self.round_s()):
+            return VERDICT_UNITS
+        return min(VERDICT_UNITS, max(FEWEST_ROUNDS, int(budget_s / round_s) - 1))
 
     def _refused(self) -> str | None:
         """Why none of its launches can be sliced; None where some can."""
@@ -205,6 +219,13 @@ def try_the_job(request: Request, rounds: Rounds) -> None:
         rounds.uses_gpu = python is None or python.uses_cuda
     if record.slices is not None and record.slices.left:
         rounds.remarks.append(LEFT_RUNNING)
+    rounds.run_s = real_s(record)
+    least_minutes = (FEWEST_ROUNDS + 1) * rounds.round_s() / 60
+    if least_minutes > request.minutes:
+        say(
+            f"a run takes {rounds.run_s:.1f} s, so a calibration and {FEWEST_ROUNDS} rounds take about "
+            f"{math.ceil(least_minutes)} minutes, more than --minutes {request.minutes:g}"
+        )
     after = folders.stamps(request.workdir) if before is not None and request.between is None else None
     if before is not None and after is not None and (changed := folders.changes(before, after).of_inputs):
         few = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")

@@ -18,10 +18,9 @@ from tare.weigh.changes import apply
 from tare.weigh.conclude import Cost, cost_of
 from tare.weigh.found import Found, failure_of
 from tare.weigh.places import open_place
-from tare.weigh.request import MAIN_SHARE
+from tare.weigh.request import FEWEST_ROUNDS, MAIN_SHARE
 from tare.weigh.rounds import Rounds, launch_name
 
-FEWEST_ROUNDS = 4
 MOST_CHANGES = 4  # in the rounds of one campaign
 SMALLEST_SHARE = 0.15  # of a difference: a change that takes away less is no cause of it
 ORDER: tuple[Finding, ...] = ("confirmed", "open", "not tried", "excluded")
@@ -109,7 +108,7 @@ def try_changes(
     hook = None
     if len(places) > 1:
         rounds = Rounds(found.request, results, "causes", places)
-        rounds.uses_gpu = found.rounds.uses_gpu
+        rounds.uses_gpu, rounds.run_s = found.rounds.uses_gpu, found.rounds.run_s
         try:
             units = rounds.run(left_s, "round for causes" if opened else "round for the cost of the hook")
         except TareError as error:  # what was found before stays

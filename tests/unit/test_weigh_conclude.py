@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,11 +16,14 @@ from tare.model.roles import CONTROL
 from tare.stats.intervals import Interval
 from tare.weigh.answer import Ratio
 from tare.weigh.conclude import Cost, cost_of
+from tare.weigh.facts import Mount, Surroundings
 from tare.weigh.found import Found, failure_of, steps_remarks
+from tare.weigh.places import Place
+from tare.weigh.rounds import Rounds
 
 
-@pytest.mark.parametrize(("rounds", "verdict"), [(5, "inconclusive"), (6, "different")])
-def test_fewer_than_six_rounds_give_no_verdict(rounds, verdict):
+@pytest.mark.parametrize(("rounds", "verdict"), [(3, "inconclusive"), (4, "different")])
+def test_fewer_than_four_rounds_give_no_verdict(rounds, verdict):
     run = Interval(n=rounds, mean=0.1, low=0.09, high=0.11)
     assert Cost(run=run, parts={}, step=None).verdict(0.02) == verdict
     assert Cost(run=None, parts={}, step=None).verdict(0.02) == "inconclusive"
@@ -132,3 +136,37 @@ def test_a_round_of_other_launches_is_no_failure():
     left_out, failed = (SimpleNamespace(ok=False, reason=reason) for reason in (LEFT_OUT, "no data"))
     assert failure_of([left_out, failed]) == "no data"
     assert failure_of([left_out, launched(9)]) is None
+
+
+@pytest.mark.parametrize(
+    ("run_s", "alone", "fuse", "budget_s", "pilot"),
+    [
+        (None, (), (), 60.0, 6),  # the job was not tried: nothing is known
+        (1.0, (), (), 28.0, 6),  # seven rounds of four launches: a calibration and six
+        (1.0, (), (), 27.0, 5),
+        (1.0, (), (), 1.0, 4),  # never fewer
+        (1.0, ("docker",), (), 42.0, 6),  # its rounds are others, both launches of the reference in them
+        (1.0, ("docker",), (), 41.0, 5),
+        (1.0, (), ("apptainer",), 56.0, 6),  # once in slices, once without
+        (1.0, (), ("apptainer",), 55.0, 5),
+    ],
+)
+def test_a_pilot_is_as_long_as_the_budget_allows(run_s, alone, fuse, budget_s, pilot):
+    def place(name):
+        return SimpleNamespace(site=None, alone=name if name in alone else None, reads_through_fuse=name in fuse)
+
+    rounds = Rounds(
+        None, Path("results"), "campaign", {name: place(name) for name in ("host", "docker", "apptainer")}
+    )
+    rounds.run_s = run_s
+    assert rounds.pilot(budget_s) == pilot
+
+
+@pytest.mark.parametrize(
+    ("runtime", "kind", "served"),
+    [("apptainer", "fuse.squashfuse_ll", True), ("apptainer", "overlay", False), ("host", "fuse.lxcfs", False)],
+)
+def test_files_that_a_process_serves_are_those_of_an_environment_with_fuse(runtime, kind, served):
+    mount = Mount(point="/", kind=kind, source="image", options=())
+    place = SimpleNamespace(choice=SimpleNamespace(runtime=runtime), seen=Surroundings(mounts=(mount,)))
+    assert Place.reads_through_fuse.fget(place) is served

@@ -178,7 +178,7 @@ def trying(monkeypatch, tmp_path):
             places={"host": Seen(choice=read_choice("host")), "slow": slow},
             python={"host": None},
             units=[SimpleNamespace(cost_s=1.0)],
-            rounds=SimpleNamespace(uses_gpu=False),
+            rounds=SimpleNamespace(uses_gpu=False, run_s=1.0),
             alpha=0.05,
             hook_ran=hook_ran,
         )
