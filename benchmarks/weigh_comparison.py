@@ -8,8 +8,9 @@ none in A; 0, 3 or 10% in B. Each tool has `--seconds` for both of them, by what
 
 - `weigh`: the budget of `tare weigh --env a --env b --no-causes`, less what it launches before its rounds. A claim
   is an interval of whole runs without a ratio of one.
-- `hyperfine`: `--warmup 1 --runs N` of A, then of B. `hyperfine printed`: the ratio and its ± that it prints, where
-  that does not reach one. `hyperfine welch`: Welch's t test at 95% of the times that it exports, as its own
+- `hyperfine` (2.0 or later): `--warmup 1 --runs N` of A, then of B. It prints a change without an interval, and a
+  mean and a standard deviation of each. `hyperfine printed` claims that change where the two mean ± deviation do
+  not overlap. `hyperfine welch`: Welch's t test at 95% of the times that it exports, as its own
   scripts/welch_ttest.py.
 - `pyperf`: `command` of A, then of B, processes of one run of warm-up and three values; its `compare_to` says
   whether the difference is significant.
@@ -76,7 +77,6 @@ BEFORE_ROUNDS_S = 2.0  # of weigh's: its looks at both environments
 WARMUP, VALUES = 1, 3  # runs of a process of pyperf's
 FEWEST_RUNS, FEWEST_PROCESSES = 3, 2
 LONGEST_S = 1800.0
-SPEED = re.compile(r"([0-9.]+) ± ([0-9.]+) times faster")
 CHANGE = re.compile(r"([0-9.]+)x (slower|faster)")
 Row = dict[str, Any]
 
@@ -136,19 +136,18 @@ class Bench:
         both = [shlex.join(self.command(wastes)) for wastes in (0.0, truth)]
         runs = max(FEWEST_RUNS, self.runs_each() - WARMUP)
         words = [self.hyperfine, "--shell=none", f"--warmup={WARMUP}", f"--runs={runs}", "--style=basic"]
-        printed = called([*words, f"--export-json={folder / 'times.json'}", *both], folder)
-        a, b = (one["times"] for one in json.loads((folder / "times.json").read_text())["results"])
+        called([*words, f"--export-json={folder / 'times.json'}", *both], folder)
+        results = json.loads((folder / "times.json").read_text())["results"]
+        a, b = ([run["time_wall_clock"]["value"] for run in one["measurements"]] for one in results)
         test = welch(a, b)
         assert test.low is not None and test.high is not None
-        said = {"hyperfine welch": claimed(test.ratio, test.low, test.high)}
-        if (match := SPEED.search(printed)) is None:
-            raise UnavailableError(f"hyperfine said: {printed[-200:]}")
-        factor, spread = float(match[1]), float(match[2])
-        slower = statistics.fmean(b) >= statistics.fmean(a)
-        claim = 0 if factor - spread <= 1 else 1 if slower else -1
-        ratio, half = (factor, spread) if slower else (1 / factor, spread / factor**2)
-        said["hyperfine printed"] = Said(ratio=ratio, low=ratio - half, high=ratio + half, claim=claim)
-        return said
+        apart = abs(statistics.fmean(b) - statistics.fmean(a)) > statistics.stdev(a) + statistics.stdev(b)
+        slower = 1 if statistics.fmean(b) > statistics.fmean(a) else -1
+        ratio = statistics.fmean(b) / statistics.fmean(a)
+        return {
+            "hyperfine welch": claimed(test.ratio, test.low, test.high),
+            "hyperfine printed": Said(ratio=ratio, low=None, high=None, claim=slower if apart else 0),
+        }
 
     def pyperf_(self, truth: float, folder: Path) -> dict[str, Said]:
         """By pyperf's `command` and `compare_to`."""
