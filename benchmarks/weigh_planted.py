@@ -36,11 +36,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from weigh_jobs import CLEAN, PLANTED, Planted  # noqa: E402
+from weigh_jobs import CLEAN, INSIDE, PLANTED, Planted  # noqa: E402
 
 from tare.core.arguments import status_of  # noqa: E402
 from tare.core.errors import UnavailableError, UserError  # noqa: E402
 from tare.core.files import read_json, write_json  # noqa: E402
+from tare.core.process import run  # noqa: E402
 from tare.images import build  # noqa: E402
 from tare.machine.facts import describe, machine_name  # noqa: E402
 from tare.model.registry import environment  # noqa: E402
@@ -54,11 +55,14 @@ STACK = "torch-2.13"
 CASES: Mapping[str, Planted] = {**PLANTED, **CLEAN}
 KEPT = ROOT / "benchmarks/weigh_planted.json"
 LAST_LINES = 3
+GENERIC = "tare-generic-blas:latest"
 
 
 @contextlib.contextmanager
-def images() -> Iterator[dict[str, str]]:
+def images(*, generic: bool) -> Iterator[dict[str, str]]:
     """Docker's image of the stack, the .sif and the unpacked one, while Docker's daemon runs.
+
+    `generic`: also an image with the distribution's own Python and NumPy, which computes with the reference BLAS.
 
     Raises:
         UnavailableError: one can't be had here.
@@ -66,7 +70,30 @@ def images() -> Iterator[dict[str, str]]:
     stack = build.build(STACK, "cpu")
     names = {"image": "docker", "sif": "apptainer", "unpacked": "charliecloud"}
     with environment("docker").session():
-        yield {key: str(build.ensure(build.derive(stack, name)).reference) for key, name in names.items()}
+        found = {key: str(build.ensure(build.derive(stack, name)).reference) for key, name in names.items()}
+        yield {**found, "generic": generic_image() if generic else ""}
+
+
+def generic_image() -> str:
+    """Docker's image with the distribution's Python at the path of the stack's.
+
+    Raises:
+        UnavailableError: its packages, or the image, can't be had here.
+    """
+    docker, release = environment("docker").environment_variables(), platform.freedesktop_os_release()
+    link = f"mkdir -p $1{Path(INSIDE).parent} && ln -s /usr/bin/python3 $1{INSIDE}"
+    with tempfile.TemporaryDirectory(prefix="tare-planted-") as folder:
+        packed = f"{folder}/generic.tar"
+        made = ["mmdebstrap", "--quiet", "--variant=minbase", "--include=python3-numpy"]
+        steps = (
+            [*made, f"--customize-hook={link}", release["VERSION_CODENAME"], packed],
+            ["docker", "import", packed, GENERIC],
+        )
+        for words in steps:
+            ended = run(words, timeout_s=600.0, env={**os.environ, **docker})
+            if not ended.ok:
+                raise UnavailableError(f"the image of the distribution's NumPy: {ended.explain()}")
+    return GENERIC
 
 
 def weighed(case: Planted, folder: Path, found: Mapping[str, str], minutes: float) -> Answer:
@@ -157,7 +184,7 @@ def main() -> int:
     cases: dict[str, Any] = read_json(path)["cases"] if path.exists() else {}
     missing = [name for name in names if arguments.again or name not in cases]
     if missing:
-        with images() as found:
+        with images(generic=any("{generic}" in CASES[name].environment for name in missing)) as found:
             for name in missing:
                 cases[name] = measure(name, found, arguments.minutes)
                 facts = {"cpu": describe()["cpu_model"], "kernel": platform.release()}

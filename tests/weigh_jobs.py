@@ -167,7 +167,8 @@ class Planted:
         cause: by which it has to be named; None where nothing that matters to the job differs.
         job: of JOBS.
         reference, environment: as `--env` takes them; `{image}` (of Docker), `{sif}`, `{unpacked}` (the same as a
-            folder), `{folder}` (the job's) and `{files}` (the most open files here, up to a million) are filled in.
+            folder), `{generic}` (an image of Docker's with the distribution's Python, NumPy and BLAS), `{folder}`
+            (the job's) and `{files}` (the most open files here, up to a million) are filled in.
         prepare: makes what the job or the environment needs in the job's folder; restore: undoes what of it is not
             files.
         data: folders in the job's that the two environments see as /data.
@@ -286,6 +287,13 @@ PLANTED: Mapping[str, Planted] = {
         job="products",
         reference="plain=docker={image}",
         environment="old=docker={image} --env OPENBLAS_CORETYPE=Prescott",
+    ),
+    "an image with a generic BLAS": Planted(
+        cause="library build",
+        job="products",
+        reference="plain=docker={image}",
+        environment="generic=docker={generic}",
+        steps=12,
     ),
     "PyTorch without wide instructions": Planted(
         cause="instructions",

@@ -8,6 +8,7 @@ from tare.model.records.launches import LaunchRecord, Steps
 
 WARMUP_STEPS = 2  # of each launch: the first ones allocate, and compile
 FEWEST_STEPS = 8
+NO_STEP = "no optimizer took a step: call tare.mark() at the end of a step, or give --steps a pattern of its output"
 BEFORE, STEPS, AFTER = "before the first step", "the steps", "after the last step"
 
 
@@ -43,6 +44,4 @@ def why_no_steps(steps: Steps | None) -> str | None:
         return steps.lacking[0]
     if steps.errors:
         return f"the hook failed: {steps.errors[0]}"
-    return (
-        "no optimizer took a step: call tare.mark() at the end of a step, or give --steps a pattern of its output"
-    )
+    return NO_STEP

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from tare.core.arguments import Parser
 from tare.model.schema import VERSION, FileRecord, Record
 from tare.stats.intervals import Interval, Verdict
-from tare.weigh.causes import Evidence
+from tare.weigh.causes import Evidence, Part
 
 Status = Literal["weighed", "unavailable", "failed"]
 Finding = Literal["confirmed", "excluded", "open", "not tried"]
@@ -81,7 +81,9 @@ class CauseFound(Record):
         gained: the environment's time with the change, as a ratio to that without.
         without: its time without the change as a ratio to the reference's, in the same rounds if it differs there.
         share: of the logarithm of `without` that the change takes away; None where it may be zero.
-        advice: the option or line that mends it; None where the environment is faster than the reference.
+        advice: the option or line that fixes it; None where the environment is faster than the reference.
+        command: the environment's own command line with that change; None where files have to be copied first.
+        part: of a run where its cost appears first.
     """
 
     cause: str
@@ -94,6 +96,8 @@ class CauseFound(Record):
     without: Ratio | None = None
     share: float | None = None
     advice: str | None = None
+    command: str | None = None
+    part: Part | None = None
 
 
 class Weighed(Record):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal
@@ -23,8 +23,10 @@ Confidence = Literal["high", "medium", "low"]
 Part = Literal["start", "imports", "input", "steps", "exchange"]
 RANKS: Mapping[Confidence, int] = {"high": 0, "medium": 1, "low": 2}
 DOCKERS = ("docker", "podman")
+LIMITING = (*DOCKERS, "apptainer")  # their options that set limits of a control group have the same long names
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 LIBRARY = re.compile(r"(lib(?:mkl_rt|blis|(?:scipy_)?openblas\w*|gomp|iomp5|omp|cudnn|nccl))\b")
+TORCH_BUILD = re.compile(r"\b(?:BLAS_INFO|USE_MKL|USE_MKLDNN|USE_OPENMP|LAPACK_INFO)=\w+|MKL-DNN v[\d.]+")
 BINDINGS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 ALLOCATOR = (
     *("LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"),
@@ -35,6 +37,21 @@ INSTRUCTIONS = (
     *("DNNL_MAX_CPU_ISA", "NPY_DISABLE_CPU_FEATURES", "ATEN_CPU_CAPABILITY"),
 )
 NCCL = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_SOCKET_IFNAME")
+# Variables that another cause covers, or that say where something is.
+COVERED = {
+    *(*THREADS, *BINDINGS, *ALLOCATOR, *INSTRUCTIONS, *NCCL),
+    *("PYTHONPATH", "LD_LIBRARY_PATH", "PYTHONNOUSERSITE", "PYTHONUSERBASE", "PYTHONDONTWRITEBYTECODE"),
+    *(
+        "PYTHONPYCACHEPREFIX",
+        "PYTHONHASHSEED",
+        "PYTHONUNBUFFERED",
+        "HOME",
+        "TMPDIR",
+        "NCCL_DEBUG",
+        "NCCL_DEBUG_FILE",
+    ),
+    *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH", "TORCH_HOME", "HF_HOME"),
+}
 WIDE = (
     "avx2",
     "avx512f",
@@ -50,6 +67,7 @@ SMALL_SHM_BYTES = 1 << 30
 HELD_BACK = 0.05  # of the quota's periods
 MANY_REFAULTS, MANY_FAULTS = 1000, 1000
 LARGE_LIMIT, HUGE_LIMIT = 1 << 14, 1 << 20  # open files: to close every possible one takes ms, and seconds
+LARGE_BYTES = 64 << 20  # in huge pages, before fewer of them matter
 BUSY_SERVERS = 0.02  # of the job's processor time
 
 
@@ -236,8 +254,10 @@ def _differs(what: str, reference: object, value: object) -> Evidence:
 
 
 def _left_away(side: Side, options: tuple[str, ...], name: str, advice: str) -> list[Change]:
-    """Docker's or Podman's options that set something, left away; nothing where the user gave none of them."""
-    given = side.choice.runtime in DOCKERS and option_values(side.choice.options, *options)
+    """A runtime's options that set a limit, left away; nothing where the user gave none of them."""
+    if side.choice.runtime not in DOCKERS:  # whose short options others use for something else
+        options = tuple(one for one in options if one.startswith("--"))
+    given = side.choice.runtime in LIMITING and option_values(side.choice.options, *options)
     return [Change(name=name, without=options, advice=advice)] if given else []
 
 
@@ -288,24 +308,38 @@ def _library_build(reference: Side, side: Side, name: str) -> Suspicion | None:
                 advice=f"set OPENBLAS_CORETYPE={core}, or install the library that the reference has",
             )
         )
-    if not reference.choice.is_contained and side.choice.is_contained:
-        prefix = str(PurePosixPath(reference.python.executable).parent.parent)
-        changes.append(
-            Change(
-                name="the reference's Python inside",
-                tree=prefix,
-                advice="install in the image the versions that the reference has: "
-                + ", ".join(one.what for one in evidence),
-            )
-        )
-    speed = any(word in one.what for one in evidence for word in ("OpenBLAS", "instructions", "version of"))
+    versions = ", ".join(one.what for one in evidence)
+    inside = _python_inside(
+        reference, side, f"install in the image the versions that the reference has: {versions}"
+    )
+    changes += [inside] if isinstance(inside, Change) else []
+    telling = ("OpenBLAS", "instructions", "version of", "built with")
+    speed = any(word in one.what for one in evidence for word in telling)
     return Suspicion(
         cause=name,
         confidence="high" if own_cores != cores else "medium" if speed else "low",
         evidence=tuple(evidence),
         changes=tuple(changes),
-        untried=None if changes else "the reference's files are in a separate image",
+        untried=None if changes else str(inside),
     )
+
+
+def _python_inside(reference: Side, side: Side, advice: str) -> Change | str:
+    """The reference's Python in a container, or why it can't be there."""
+    assert reference.python is not None
+    if not side.choice.is_contained:
+        return "both use the files of this machine: change the packages of one"
+    if (reason := of_system(reference.choice, reference.python.prefixes)) is not None:
+        return reason
+    return Change(name="the reference's Python inside", tree=reference.python.prefixes[0], advice=advice)
+
+
+def of_system(choice: Choice, prefixes: Sequence[str]) -> str | None:
+    """Why an environment's Python can't be shown inside another, where it is a part of its system."""
+    systems = ("/", "/usr") if choice.is_contained else ("/", "/usr", "/usr/local")
+    if found := [prefix for prefix in prefixes if prefix in systems]:
+        return f"the reference's Python is part of its system ({found[0]}), which can't be shown inside another"
+    return None
 
 
 def _builds(python: PythonFacts) -> dict[str, object]:
@@ -316,9 +350,17 @@ def _builds(python: PythonFacts) -> dict[str, object]:
     cores = sorted({one.core for one in python.libraries.values()})
     if cores:
         found["kernels of OpenBLAS"] = ", ".join(cores)
+    configs = sorted({" ".join(one.config.split()[:2]) for one in python.libraries.values() if one.config})
+    if configs:
+        found["version of OpenBLAS"] = ", ".join(configs)
+    if python.libc is not None:
+        found["C library"] = python.libc
     if python.torch is not None:
         found["instructions that PyTorch uses"] = python.torch.capability
         found["cuDNN"] = python.torch.cudnn
+        found["libraries that PyTorch was built with"] = " ".join(
+            sorted(set(TORCH_BUILD.findall(python.torch.build)))
+        )
     for path in python.files:
         stem = LIBRARY.match(PurePosixPath(path).name)
         if stem:
@@ -341,16 +383,14 @@ def _interpreter_build(reference: Side, side: Side, name: str) -> Suspicion | No
     evidence = [_differs(what, theirs[what], ours[what]) for what in theirs if theirs[what] != ours[what]]
     if not evidence:
         return None
-    prefix = str(PurePosixPath(reference.python.executable).parent.parent)
-    inside = not reference.choice.is_contained and side.choice.is_contained
     advice = f"use an interpreter that is built like {reference.python.executable} ({reference.python.python})"
-    change = Change(name="the reference's Python inside", tree=prefix, advice=advice)
+    inside = _python_inside(reference, side, advice)
     return Suspicion(
         cause=name,
         confidence="medium",
         evidence=tuple(evidence),
-        changes=(change,) if inside else (),
-        untried=None if inside else "the reference's files are in a separate image",
+        changes=(inside,) if isinstance(inside, Change) else (),
+        untried=None if isinstance(inside, Change) else inside,
     )
 
 
@@ -382,7 +422,9 @@ def _quota(reference: Side, side: Side, name: str) -> Suspicion | None:
         evidence.append(_differs("threads", reference.threads, threads))
     held = side.python.throttled if side.python is not None else None
     if held is not None:
-        evidence.append(_differs("throttled periods", None, f"{held[0]} of {held[1]}"))
+        theirs = reference.python.throttled if reference.python is not None else None
+        before = None if theirs is None else f"{theirs[0]} of {theirs[1]}"
+        evidence.append(_differs("throttled periods", before, f"{held[0]} of {held[1]}"))
     changes = []
     fitting = max(1, math.floor(quota))
     if threads is not None and threads > fitting:
@@ -394,14 +436,8 @@ def _quota(reference: Side, side: Side, name: str) -> Suspicion | None:
                 advice=f"set OMP_NUM_THREADS={fitting}, the processors of its quota",
             )
         )
-    if side.choice.runtime in DOCKERS and option_values(side.choice.options, "--cpus", "--cpu-quota"):
-        changes.append(
-            Change(
-                name="no quota",
-                without=("--cpus", "--cpu-quota", "--cpu-period"),
-                advice="remove --cpus, or give it as many processors as the job has threads",
-            )
-        )
+    advice = "remove --cpus, or give it as many processors as the job has threads"
+    changes += _left_away(side, ("--cpus", "--cpu-quota", "--cpu-period"), "no quota", advice)
     sure = (threads is not None and threads > quota) or (held is not None and held[0] > HELD_BACK * max(1, held[1]))
     return Suspicion(
         cause=name,
@@ -541,6 +577,10 @@ def _file_system(reference: Side, side: Side, name: str) -> Suspicion | None:
     if side.python is not None:
         places["the interpreter"] = side.python.executable
     places |= {path: path for path in side.data}
+    below = (
+        one.point for one in side.seen.mounts if PurePosixPath(side.workdir) in PurePosixPath(one.point).parents
+    )
+    places |= {path: path for path in below}
     slow: dict[str, str] = {}
     for what, path in places.items():
         ours, theirs = side.seen.mount_of(path), reference.seen.mount_of(path)
@@ -550,10 +590,10 @@ def _file_system(reference: Side, side: Side, name: str) -> Suspicion | None:
             continue
         slow[what] = ours.point
         evidence.append(_differs(f"file system of {what}", theirs.kind if theirs else None, ours.kind))
-    busy = side.servers_share > BUSY_SERVERS
+    busy = side.servers_share > reference.servers_share + BUSY_SERVERS
     if busy:
         what = "processor time of its FUSE servers, relative to the job's"
-        evidence.append(_differs(what, 0.0, side.servers_share))
+        evidence.append(_differs(what, reference.servers_share, side.servers_share))
     if side.storage in SLOW_DRIVERS and side.storage != reference.storage:
         evidence.append(_differs("storage driver", reference.storage, side.storage))
     if not evidence:
@@ -636,11 +676,12 @@ def _memory(reference: Side, side: Side, name: str) -> Suspicion | None:
     again = False
     if side.python is not None:
         refaults, faults = side.python.refaults, side.python.major_faults
-        before = reference.python.major_faults if reference.python is not None else 0
+        theirs = reference.python
+        before, reread = (None, None) if theirs is None else (theirs.major_faults, theirs.refaults)
         evidence.append(_differs("major faults", before, faults))
-        again = (refaults or 0) > MANY_REFAULTS or faults > before + MANY_FAULTS
+        again = (refaults or 0) > (reread or 0) + MANY_REFAULTS or faults > (before or 0) + MANY_FAULTS
         if refaults is not None:
-            evidence.append(_differs("pages that were read again", None, refaults))
+            evidence.append(_differs("pages that were read again", reread, refaults))
     advice = "raise --memory so that the job's files fit as well, or remove it"
     changes = _left_away(side, ("--memory", "-m", "--memory-swap"), "no limit", advice)
     return Suspicion(
@@ -762,6 +803,9 @@ def _allocator(reference: Side, side: Side, name: str) -> Suspicion | None:
     if reference.python is not None and side.python is not None:
         if side.python.malloc != reference.python.malloc:
             evidence.append(_differs("allocator", reference.python.malloc, side.python.malloc))
+        ours, theirs = side.python.huge_bytes, reference.python.huge_bytes
+        if ours is not None and theirs is not None and 2 * ours < theirs and theirs > LARGE_BYTES:
+            evidence.append(_differs("bytes in huge pages", theirs, ours))
         many = side.python.minor_faults > 2 * reference.python.minor_faults
         if evidence and many:
             evidence.append(_differs("page faults", reference.python.minor_faults, side.python.minor_faults))
@@ -800,6 +844,32 @@ def _instructions(reference: Side, side: Side, name: str) -> Suspicion | None:
         evidence=tuple(evidence),
         changes=changes,
         untried=None if changes else "give the guest the processor of its host, such as qemu -cpu host",
+    )
+
+
+@cause(
+    name="variables",
+    title="other variables that libraries read",
+    part="steps",
+    facts="variables of OpenMP, MKL, PyTorch, TensorFlow, JAX, CUDA and the like that no other cause covers",
+    confirmed_by="the variables of the reference",
+)
+def _variables(reference: Side, side: Side, name: str) -> Suspicion | None:
+    """An image or a shell may set a variable that makes a library wait, check more, or compile each time."""
+    unlike = tuple(
+        one
+        for one in sorted({*reference.seen.variables, *side.seen.variables} - COVERED)
+        if reference.seen.variables.get(one) != side.seen.variables.get(one)
+    )
+    if not unlike:
+        return None
+    return Suspicion(
+        cause=name,
+        confidence="low",
+        evidence=tuple(
+            _differs(one, reference.seen.variables.get(one), side.seen.variables.get(one)) for one in unlike
+        ),
+        changes=(_as_reference(reference, unlike, "what libraries read"),),
     )
 
 

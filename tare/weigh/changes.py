@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
@@ -12,25 +13,30 @@ from tare.core.files import cache_path, sha256_text
 from tare.core.process import run
 from tare.core.progress import step
 from tare.model.choices import Choice
-from tare.weigh.causes import Change
+from tare.weigh.causes import DOCKERS, Change, of_system
 from tare.weigh.facts import PythonFacts
+from tare.weigh.places import Place
 from tare.weigh.runtimes import Apptainer, image_folder
 
 BUILD_S = 1800.0
 MOST_STAGED_BYTES = 4 << 30
 KEPT = "{kept}"  # in a variable's value: a folder that stays from launch to launch
-SYSTEMS = (Path("/"), Path("/usr"), Path("/usr/local"))
 
 
 def apply(
-    change: Change, choice: Choice, reference: PythonFacts | None, results: Path, stack: contextlib.ExitStack
+    change: Change,
+    choice: Choice,
+    first: Place,
+    python: PythonFacts | None,
+    results: Path,
+    stack: contextlib.ExitStack,
 ) -> Choice:
     """An environment with a change.
 
     Args:
         change: what is otherwise.
         choice: the environment.
-        reference: of the reference's job, whose Python may be shown inside.
+        first: the reference. python: of its job, which may be shown inside.
         results: folder of what is kept.
         stack: removes at its end what is made for the change.
 
@@ -52,7 +58,7 @@ def apply(
         source, target = change.stage
         made = made.replace(binds=(*made.binds, f"{staged(Path(source), stack)}:{target}"))
     if change.tree is not None:
-        made = with_tree(made, reference)
+        made = with_tree(made, first, python, stack)
     return made
 
 
@@ -63,7 +69,9 @@ def unpacked(choice: Choice, stack: contextlib.ExitStack) -> Path:
         UnavailableError: Apptainer can't build it.
     """
     adapter = Apptainer(choice, {})
-    source = adapter.find(image_folder()).reference
+    source = Path(str(adapter.find(image_folder()).reference))
+    if source.is_dir():
+        return source
     target = image_folder() / f"{choice.name}.sandbox"
     remove(target)  # of a start that was killed
     stack.callback(remove, target)
@@ -107,17 +115,58 @@ def staged(folder: Path, stack: contextlib.ExitStack) -> Path:
     return target
 
 
-def with_tree(choice: Choice, reference: PythonFacts | None) -> Choice:
+def with_tree(choice: Choice, first: Place, python: PythonFacts | None, stack: contextlib.ExitStack) -> Choice:
     """An environment that has the reference's Python, with all its packages, first in its PATH.
 
     Raises:
-        UnavailableError: that is a part of its system, which can't be shown over another.
+        UnavailableError: it is a part of its system, or can't be copied out of its image.
     """
-    if reference is None:
+    if python is None:
         raise UnavailableError("it is not known which Python the reference runs")
-    prefixes = [Path(one) for one in dict.fromkeys(reference.prefixes)]
-    if any(prefix in SYSTEMS for prefix in prefixes):
-        raise UnavailableError(f"the reference's Python belongs to its system ({reference.executable})")
+    prefixes = list(dict.fromkeys(python.prefixes))
+    if (reason := of_system(first.choice, prefixes)) is not None:
+        raise UnavailableError(reason)
     path = f"{prefixes[0]}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    binds = tuple(f"{prefix}:{prefix}:ro" for prefix in prefixes)
+    binds = tuple(f"{folder_of(first, Path(prefix), stack)}:{prefix}:ro" for prefix in prefixes)
     return choice.replace(binds=(*choice.binds, *binds), variables={**choice.variables, "PATH": path})
+
+
+def folder_of(place: Place, path: Path, stack: contextlib.ExitStack) -> Path:
+    """A folder that an environment has, as one of this machine, for as long as the stack is.
+
+    Raises:
+        UnavailableError: it can't be copied out of its image.
+    """
+    choice = place.choice
+    if not choice.is_contained:
+        return path
+    if choice.runtime in DOCKERS:
+        target = cache_path("weigh", "copied", str(os.getuid()), f"{choice.name}-{sha256_text(str(path))[:8]}")
+        remove(target)
+        stack.callback(remove, target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with step(f"copy {path} out of {choice.image}"):
+            copy_out(choice, place.adapter.environment_variables(), path, target)
+        return target
+    root = Path(str(choice.image)) if choice.runtime == "charliecloud" else unpacked(choice, stack)
+    return Path(f"{root.expanduser().absolute()}{path}")
+
+
+def copy_out(choice: Choice, variables: Mapping[str, str], path: Path, target: Path) -> None:
+    """Copy a folder out of an image of Docker or Podman.
+
+    Raises:
+        UnavailableError: the runtime refuses it.
+    """
+
+    def call(*words: str) -> str:
+        ended = run([choice.runtime, *words], timeout_s=BUILD_S, env=variables)
+        if not ended.ok:
+            raise UnavailableError(f"{path} can't be copied out of {choice.image}: {ended.explain()}")
+        return ended.stdout.strip()
+
+    container = call("create", str(choice.image), "/bin/sh")
+    try:
+        call("cp", f"{container}:{path}", str(target))
+    finally:
+        call("rm", "--force", container)

@@ -144,6 +144,7 @@ class PythonFacts(Record):
         compiled: modules of files that were loaded, and those of them without a file of compiled code.
         major_faults, minor_faults, switches_forced: with those of its children.
         groups: files of its control group, as seen inside, by name; groups_first: the same at its start.
+        libc: name and version of the C library.
         nccl: transports that NCCL's log names.
     """
 
@@ -174,6 +175,7 @@ class PythonFacts(Record):
     groups: Mapping[str, str]
     groups_first: Mapping[str, str] = {}
     nccl: tuple[str, ...] = ()
+    libc: str | None = None
 
     @property
     def user_modules(self) -> tuple[str, ...]:
@@ -192,7 +194,13 @@ class PythonFacts(Record):
     def malloc(self) -> str:
         """The allocator that is loaded: a preloaded one's library, or the C library's."""
         found = [name for path in self.files for name in MALLOCS if name in PurePosixPath(path).name]
-        return found[0] if found else "of the C library"
+        return found[0] if found else f"of {self.libc.split()[0] if self.libc else 'the C library'}"
+
+    @property
+    def huge_bytes(self) -> int | None:
+        """Its memory in huge pages at its end; None where the kernel did not say."""
+        found = re.search(r"^AnonHugePages:\s+(\d{1,15}) kB$", self.smaps or "", re.MULTILINE)
+        return None if found is None else int(found[1]) << 10
 
     @property
     def throttled(self) -> tuple[int, int] | None:

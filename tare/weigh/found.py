@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tare import __version__
-from tare.analysis.reported_steps import why_no_steps
+from tare.analysis.reported_steps import NO_STEP, why_no_steps
 from tare.experiments.sliced import LEFT_OUT
 from tare.machine import facts
 from tare.model.choices import Choice
@@ -29,6 +29,7 @@ from tare.weigh.rounds import Rounds, launch_name
 from tare.weigh.words import between
 
 CLOSURES = ("LBFGS ",)  # optimizers that calculate the loss several times in a step
+NO_PYTHON_FACTS = "With --steps none no hook runs, so causes in the job's Python were not looked for."
 IN_THE_WAY = (
     "Some runs that take turns with others failed, but the job runs by itself. Runs of a round share the job's "
     "folder: if they write the same files, use --between true, and they follow each other."
@@ -142,6 +143,7 @@ class Found:
                 *([IN_THE_WAY] if fail_only_in_turn(self.rounds.sealed().units) else []),
                 *self._remarks(control),
                 *steps_remarks(first.name, steps, watched),
+                *([NO_PYTHON_FACTS] if request.steps == "none" and request.confirm else []),
             ),
         )
 
@@ -201,6 +203,8 @@ class Found:
         """Why steps of an environment are not compared: it lacks them, or the reference does."""
         for one in (name, HOST):
             if (why := why_no_steps(self._steps(one))) is not None:
+                if why == NO_STEP and self.request.steps != "auto":
+                    why = f"no line of the output of its Python matched --steps {self.request.steps!r}"
                 return why if one == name else f"in {self.request.reference.name}, {why}"
         return "not every round has them"
 
@@ -237,6 +241,8 @@ def steps_remarks(reference: str, steps: Steps | None, hook: Ratio | None) -> It
         yield f"{steps.processes} processes make steps; those of the process with the most are compared."
     if hook is not None:
         yield f"The hook that detects steps makes a run of {reference} {between(hook)}."
+    elif steps is not None and steps.ran:
+        yield "The cost of the hook that detects steps was not measured."
 
 
 def fail_only_in_turn(units: Sequence[Unit]) -> bool:

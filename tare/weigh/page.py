@@ -90,6 +90,7 @@ def _environment(answer: Answer, one: Weighed) -> dict[str, Any]:
                 "chip": CHIPS.get(cause.finding, "open"),
                 "lines": [finding_text(one, cause), *grounds(answer, one, cause)],
                 "advice": advice_of(cause),
+                "command": cause.command if advice_of(cause) else None,
             }
             for cause in one.causes
         ],

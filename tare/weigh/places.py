@@ -63,9 +63,11 @@ class Place:
 
 def data_of(request: Request, choice: Choice) -> dict[str, str | None]:
     """Paths of a job's own data, and from where of this machine each is shown: binds, and words of its command."""
-    named = (word.rpartition("=")[2] for word in request.command[1:])
+    named = [word.rpartition("=")[2] for word in request.command[1:]]
     shown = {str(bind.target): str(bind.source) for bind in (*request.binds, *choice.shown)}
-    return {**{path: None for path in named if path.startswith("/")}, **shown}
+    below = [request.workdir / word for word in named if word and not word.startswith("/")]
+    own = {str(path): str(path) for path in below if path.is_dir()}
+    return {**own, **{path: None for path in named if path.startswith("/")}, **shown}
 
 
 def open_places(

@@ -24,14 +24,17 @@ while IFS= read -r line; do
     case $line in 'model name'* | flags* | Features*) printf '%s\n' "$line" ;; '') break ;; esac
 done < /proc/cpuinfo
 printf '== variables\n'
-for name in OMP_NUM_THREADS OMP_PROC_BIND OMP_PLACES GOMP_CPU_AFFINITY KMP_AFFINITY MKL_NUM_THREADS \
-    OPENBLAS_NUM_THREADS OPENBLAS_CORETYPE MKL_DEBUG_CPU_TYPE MKL_ENABLE_INSTRUCTIONS ONEDNN_MAX_CPU_ISA \
-    DNNL_MAX_CPU_ISA NPY_DISABLE_CPU_FEATURES ATEN_CPU_CAPABILITY LD_PRELOAD LD_LIBRARY_PATH GLIBC_TUNABLES \
-    MALLOC_ARENA_MAX MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_ MALLOC_TOP_PAD_ MALLOC_CONF PYTHONPATH \
-    PYTHONNOUSERSITE PYTHONUSERBASE PYTHONMALLOC PYTHONDONTWRITEBYTECODE PYTHONHASHSEED HOME TMPDIR \
-    CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES NCCL_P2P_DISABLE NCCL_SHM_DISABLE NCCL_SOCKET_IFNAME NCCL_DEBUG; do
-    eval "value=\${$name-}; set=\${$name+1}"
-    [ -z "$set" ] || printf '%s=%s\n' "$name" "$value"
+export -p 2>/dev/null | while IFS= read -r line; do
+    name=${line#export } name=${name#declare -x } name=${name%%=*}
+    case $name in
+        '' | *[!A-Za-z0-9_]* | [0-9]* | TF_CLI* | *VERSION | *TOKEN* | *SECRET* | *PASSWORD* | *KEY*) continue ;;
+        OMP_* | GOMP_* | KMP_* | MKL_* | OPENBLAS_* | BLIS_* | NUMEXPR_* | ONEDNN_* | DNNL_* | NPY_* | ATEN_*) ;;
+        LD_PRELOAD | LD_LIBRARY_PATH | LD_BIND_NOW | GLIBC_TUNABLES | MALLOC_* | HOME | TMPDIR) ;;
+        PYTHON[A-Z]* | PYTHON_GIL | PYTHON_JIT | CUDA_* | NVIDIA_VISIBLE_DEVICES | NCCL_* | GLOO_*) ;;
+        PYTORCH_* | TORCH* | TF_* | XLA_* | JAX_* | NUMBA_* | LOKY_* | RAYON_NUM_THREADS | TOKENIZERS_PARALLELISM) ;;
+        *) continue ;;
+    esac
+    eval "printf '%s=%s\n' \"\$name\" \"\$$name\""
 done
 for word; do # of the job: a program of the same path may be another in each environment
     case $word in *.py | *.sh | *.R | *.jl | *.pl) ;; *) continue ;; esac

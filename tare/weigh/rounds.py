@@ -213,6 +213,8 @@ def try_the_job(request: Request, rounds: Rounds) -> None:
         hint += NO_TERMINAL if UNSEEN.search(str(record.reason)) else ""
         on_host = request.reference.runtime == "host" and shutil.which("python3") is not None
         hint += PYTHON3 if on_host and NO_PYTHON.search(str(record.reason)) else ""
+        named = [one for one in request.left_out if re.search(rf"\b{re.escape(one)}\b", str(record.reason))]
+        hint += f" (the job did not get {named[0]} of this shell: --setenv {named[0]} gives it)" if named else ""
         raise UnavailableError(f"the job fails in {name}, the reference: {record.reason}{hint}")
     if nvidia_driver.device_files(nvidia_driver.places_here()):
         python = rounds.python_of(name)
@@ -227,6 +229,11 @@ def try_the_job(request: Request, rounds: Rounds) -> None:
             f"{math.ceil(least_minutes)} minutes, more than --minutes {request.minutes:g}"
         )
     after = folders.stamps(request.workdir) if before is not None and request.between is None else None
+    if before is None and request.between is None:
+        rounds.remarks.append(
+            f"{request.workdir} holds more than {folders.MOST_FILES:,} files: Tare did not look for inputs that "
+            "the job changes."
+        )
     if before is not None and after is not None and (changed := folders.changes(before, after).of_inputs):
         few = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
         rounds.remarks.append(

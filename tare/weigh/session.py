@@ -20,7 +20,7 @@ from tare.weigh.found import Found
 from tare.weigh.places import open_places
 from tare.weigh.request import MAIN_SHARE, Request
 from tare.weigh.rounds import Rounds, try_the_job
-from tare.weigh.tried import causes_found, interrupted, try_changes
+from tare.weigh.tried import causes_found, try_changes
 from tare.weigh.words import sentences
 
 ANSWER = "answer.json"
@@ -58,10 +58,7 @@ def weigh(request: Request, results: Path) -> Answer:
             say(sentences(answer, one)[0])
         if request.confirm:
             asked = found.suspected()
-            try:
-                trials = try_changes(found, asked, results, until - time.monotonic(), stack)
-            except KeyboardInterrupt:
-                trials = interrupted(asked)
+            trials = try_changes(found, asked, results, until - time.monotonic(), stack)
             causes = causes_found(found, asked, trials.changes)
             answer = found.answer(_minutes(began), causes, hook=trials.hook, interrupted=trials.interrupted)
             answer.write(results / ANSWER)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import statistics
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tare.core.errors import TareError, reason_of
+from tare.model.choices import Choice
 from tare.stats.intervals import Interval
 from tare.weigh.answer import CauseFound, Finding
 from tare.weigh.causes import CAUSES, Change, Suspicion
-from tare.weigh.changes import apply
+from tare.weigh.changes import KEPT, apply
+from tare.weigh.commands import command_line
 from tare.weigh.conclude import Cost, cost_of
 from tare.weigh.found import Found, failure_of
 from tare.weigh.places import open_place
@@ -39,12 +43,14 @@ class Tried:
         cost: what the environment cost with it against without it.
         without: what it cost without it against the reference, in the same rounds.
         failure: why launches failed.
+        command: the command line with it; None where files have to be copied for it.
     """
 
     change: Change
     cost: Cost
     without: Cost | None = None
     failure: str | None = None
+    command: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +78,8 @@ def try_changes(
 ) -> Trials:
     """Rounds of the reference, the environments that differ, and each with one change, as the time allows.
 
-    Where there is time, the reference is launched without the hook as well.
+    They are campaigns of at most MOST_CHANGES changes each. Where there is time, the first one launches the
+    reference without the hook as well.
 
     Args:
         found: of the first rounds.
@@ -81,60 +88,94 @@ def try_changes(
         left_s: of the budget.
         stack: holds what is opened.
     """
-    wanted = _first_of_each(
-        [(name, one, each) for name, own in asked.items() for one in own for each in one.changes]
+    until = time.monotonic() + left_s
+    wanted, tried = _without_repeats(
+        _first_of_each([(name, one, each) for name, own in asked.items() for one in own for each in one.changes])
     )
+    hook = None
+    for number in itertools.count(1):
+        left_s = until - time.monotonic()
+        batch = wanted[: _affordable(found, wanted, left_s)]
+        left_s *= len(batch) / len(wanted) if batch else 1  # the rest is for the other changes
+        del wanted[: len(batch)]
+        try:
+            said = _try_batch(found, batch, results, number, left_s, stack, tried)
+        except KeyboardInterrupt:
+            for name, suspicion, _ in (*batch, *wanted):
+                tried.setdefault((name, suspicion.cause), []).append(INTERRUPTED)
+            return Trials(changes=tried, hook=hook, interrupted=True)
+        hook = hook or said
+        if not batch or not wanted:
+            break
+    return Trials(changes=tried, hook=hook)
+
+
+def _try_batch(
+    found: Found,
+    batch: Sequence[Wanted],
+    results: Path,
+    number: int,
+    left_s: float,
+    stack: contextlib.ExitStack,
+    tried: dict[Key, list[Tried | str]],
+) -> Interval | None:
+    """One campaign; what came of its changes is added to `tried`. Returns what the hook costs, where that is known.
+
+    `number`: of the campaign, from 1; the first one launches the reference without the hook as well.
+    """
     reference = found.request.reference.name
     places = {reference: found.places[reference]}
-    opened: list[tuple[Key, Change, str]] = []
-    tried: dict[Key, list[Tried | str]] = {}
-    count = _affordable(found, wanted, left_s)
-    for name, suspicion, change in wanted[:count]:
+    opened: list[tuple[Key, Change, Choice]] = []
+    for name, suspicion, change in batch:
         key, own = (name, suspicion.cause), found.places[name]
         try:
-            choice = apply(change, own.choice, found.python[reference], results, stack)
+            choice = apply(change, own.choice, places[reference], found.python[reference], results, stack)
             place = open_place(found.request, results, choice, own.adapter.network, stack)
         except (TareError, OSError) as error:
             tried.setdefault(key, []).append(f"{change.name} can't be tried: {reason_of(error)}")
             continue
         place.alone = place.alone or own.alone  # they are compared, so they share rounds
         places |= {name: own, choice.name: place}
-        opened.append((key, change, choice.name))
+        opened.append((key, change, choice))
     bare = f"{reference}{NO_HOOK}"
     launches = (len(places) + 2) * (2 if opened else 1)  # causes come first: it may not cost them rounds
-    if found.hook_ran and _fits(found, launches, left_s):
+    if number == 1 and found.hook_ran and _fits(found, launches, left_s):
         own = found.places[reference]
         places[bare] = replace(own, choice=own.choice.replace(name=bare), hooked=False)
-    hook = None
-    if len(places) > 1:
-        rounds = Rounds(found.request, results, "causes", places)
-        rounds.uses_gpu, rounds.run_s = found.rounds.uses_gpu, found.rounds.run_s
-        try:
-            units = rounds.run(left_s, "round for causes" if opened else "round for the cost of the hook")
-        except TareError as error:  # what was found before stays
-            for key, change, _ in opened:
-                tried.setdefault(key, []).append(f"{change.name} can't be tried: {reason_of(error)}")
-            opened, units = [], []
-        for key, change, other in opened:
-            name = launch_name(other)
-            without = cost_of(units, launch_name(key[0]), found.alpha)
-            cost = cost_of(units, name, found.alpha, reference=launch_name(key[0]))
-            failure = failure_of(unit.launches[name] for unit in units if name in unit.launches)
-            result = Tried(change=change, cost=cost, without=without, failure=failure)
-            tried.setdefault(key, []).append(result)
-        if bare in places:
-            hook = _turned(cost_of(units, bare, 1 - found.request.confidence).run)
-    late = wanted[count:] if count == MOST_CHANGES else []
-    for name, suspicion, _ in late:
-        reason = f"only {MOST_CHANGES} changes are tried at once, and others are likelier"
-        tried.setdefault((name, suspicion.cause), []).append(reason)
-    return Trials(changes=tried, hook=hook)
+    if len(places) == 1:
+        return None
+    rounds = Rounds(found.request, results, "causes" if number == 1 else f"causes-{number}", places)
+    rounds.uses_gpu, rounds.run_s = found.rounds.uses_gpu, found.rounds.run_s
+    try:
+        units = rounds.run(left_s, "round for causes" if opened else "round for the cost of the hook")
+    except TareError as error:  # what was found before stays
+        for key, change, _ in opened:
+            tried.setdefault(key, []).append(f"{change.name} can't be tried: {reason_of(error)}")
+        return None
+    for key, change, choice in opened:
+        name = launch_name(choice.name)
+        result = Tried(
+            change=change,
+            cost=cost_of(units, name, found.alpha, reference=launch_name(key[0])),
+            without=cost_of(units, launch_name(key[0]), found.alpha),
+            failure=failure_of(unit.launches[name] for unit in units if name in unit.launches),
+            command=None if change.is_dear or KEPT in "".join(change.variables.values()) else command_line(choice),
+        )
+        tried.setdefault(key, []).append(result)
+    return _turned(cost_of(units, bare, 1 - found.request.confidence).run) if bare in places else None
 
 
-def interrupted(asked: Mapping[str, Sequence[Suspicion]]) -> Trials:
-    """What came of rounds that the user ended."""
-    changes = {(name, one.cause): [INTERRUPTED] for name, own in asked.items() for one in own}
-    return Trials(changes=changes, interrupted=True)
+def _without_repeats(wanted: Sequence[Wanted]) -> tuple[list[Wanted], dict[Key, list[Tried | str]]]:
+    """Each change of an environment once, for its likeliest cause; and what that means for the others."""
+    first: dict[tuple[str, str], Wanted] = {}
+    repeated: dict[Key, list[Tried | str]] = {}
+    for one in wanted:
+        name, suspicion, change = one
+        own = first.setdefault((name, change.name), one)
+        if own is not one:
+            reason = f"{change.name} also tests {own[1].cause}, and can't separate the two"
+            repeated.setdefault((name, suspicion.cause), []).append(reason)
+    return list(first.values()), repeated
 
 
 def _affordable(found: Found, wanted: Sequence[Wanted], left_s: float) -> int:
@@ -159,10 +200,11 @@ def _fits(found: Found, launches: int, left_s: float) -> bool:
 
 
 def minutes_for(found: Found, asked: Mapping[str, Sequence[Suspicion]]) -> int:
-    """Minutes of a budget in which all suspicions are expected to be tested, as many as are tested at once."""
-    changes = sum(len(one.changes) for own in asked.values() for one in own)
+    """Minutes of a budget in which all suspicions are expected to be tested."""
+    changes = len({(name, each.name) for name, own in asked.items() for one in own for each in one.changes})
     differing = sum(any(one.changes for one in own) for own in asked.values())
-    needed = _needed_s(found, 2 + differing + min(MOST_CHANGES, changes))
+    campaigns = math.ceil(changes / MOST_CHANGES)
+    needed = _needed_s(found, campaigns * (2 + differing) + changes)
     first = sum(unit.cost_s for unit in found.units)
     return max(
         math.ceil(max(first + needed, needed / (1 - MAIN_SHARE)) / 60), math.floor(found.request.minutes) + 1
@@ -212,6 +254,7 @@ def _cause(
     base = CauseFound(
         cause=suspicion.cause,
         title=CAUSES[suspicion.cause].title,
+        part=CAUSES[suspicion.cause].part,
         finding="not tried",
         evidence=suspicion.evidence,
         reason=suspicion.untried or late,
@@ -241,6 +284,7 @@ def _changed(base: CauseFound, whole: Cost, tried: Tried | str) -> CauseFound:
         gained=tried.cost.run_ratio,
         without=same.run_ratio,
         advice=change.advice if whole.run.mean > 0 else None,  # nothing is to be fixed where it is faster
+        command=tried.command if whole.run.mean > 0 else None,
     )
 
 

@@ -5,16 +5,25 @@ from __future__ import annotations
 import math
 import shlex
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from tare.analysis.reported_steps import BEFORE
 from tare.stats.agreement import within
 from tare.weigh.answer import Answer, CauseFound, Ratio, Seconds, Weighed
+from tare.weigh.causes import Part
 
 WIDTH = 80
 LONGEST_NAME, LONGEST_COMMAND = 18, 60
 HEADINGS = ("environment", "whole run", "at the start", "each step", "verdict")
 VERDICTS = {"different within margin": "within margin"}
 PARTS = {"start": "at the start", "body": "in the program", "exit": "at the end"}
+WHERE: Mapping[Part, str] = {
+    "start": "at the start",
+    "imports": "while Python imports modules",
+    "input": "while input is read",
+    "steps": "in each step",
+    "exchange": "when processes exchange gradients",
+}
 NONE = "–"
 MOSTLY = 0.8  # of a difference
 
@@ -153,6 +162,9 @@ def sentences(answer: Answer, one: Weighed) -> list[str]:
             found.append(f"Its start takes {_apart_s(start)}, once per run.")
         else:
             found.append(f"Its start shows no difference ({interval_s(start)}).")
+    before = one.parts.get(BEFORE)
+    if before is not None and before.low is not None and before.high is not None and before.low * before.high > 0:
+        found.append(f"Then, before its first step (imports, input), it takes {_apart_s(before)}, once per run.")
     if step is not None:
         if within(step.log, answer.margin):
             found.append(f"Steps are equal within the margin ({_range(step)}).")
@@ -197,7 +209,8 @@ def _range(ratio: Ratio) -> str:
 def finding_text(one: Weighed, cause: CauseFound) -> str:
     """What was found of a cause."""
     if cause.finding == "confirmed" and one.run is not None:
-        return f"Confirmed: {cause.title}, which explains {_share(one.run, cause)}."
+        where = f" Its cost appears {WHERE[cause.part]}." if cause.part else ""
+        return f"Confirmed: {cause.title}, which explains {_share(one.run, cause)}.{where}"
     if cause.finding == "not tried":
         return f"Not tried: {cause.title} ({cause.reason})."
     return f"Excluded: {cause.title}." if cause.finding == "excluded" else f"Open: {cause.title}."
@@ -235,8 +248,8 @@ def _about(answer: Answer, one: Weighed) -> Iterator[str]:
 
 
 def _below(answer: Answer, one: Weighed, cause: CauseFound) -> list[str]:
-    advice = advice_of(cause)
-    return [*grounds(answer, one, cause), *([f"To fix it: {advice}"] if advice else [])]
+    fixed = [f"To fix it: {advice}"] if (advice := advice_of(cause)) else []
+    return [*grounds(answer, one, cause), *fixed, *([f"Use: {cause.command}"] if fixed and cause.command else [])]
 
 
 def markdown(answer: Answer) -> str:

@@ -10,7 +10,16 @@ from tare.core.errors import IntegrityError
 from tare.core.files import project_root
 from tare.model.choices import read_choice
 from tare.weigh.causes import CAUSES, Change, Side, markdown, suspects, table
-from tare.weigh.facts import PROBE, Library, Mount, PythonFacts, Surroundings, cpu_numbers, surroundings
+from tare.weigh.facts import (
+    PROBE,
+    Library,
+    Mount,
+    PythonFacts,
+    Surroundings,
+    TorchFacts,
+    cpu_numbers,
+    surroundings,
+)
 
 HOST = Surroundings(
     seccomp=0,
@@ -100,6 +109,10 @@ PLANTED = {
         side(surroundings=seen(variables={"HOME": "/home/a", "ONEDNN_MAX_CPU_ISA": "SSE41"})),
         "without ONEDNN_MAX_CPU_ISA",
     ),
+    "variables": (
+        side(surroundings=seen(variables={"HOME": "/home/a", "CUDA_LAUNCH_BLOCKING": "1"})),
+        "without CUDA_LAUNCH_BLOCKING",
+    ),
     "user site": (
         side("apptainer=job.sif", job=python(modules={"numpy": ("1.0", "/home/a/.local/lib/numpy/__init__.py")})),
         "PYTHONNOUSERSITE=1",
@@ -136,6 +149,115 @@ def named(cause, planted, reference=REFERENCE):
 
 def facts_of(found):
     return {each.what: (each.reference, each.value) for each in found.evidence}
+
+
+def test_programs_that_serve_files_in_both_are_no_difference():
+    reference = side("apptainer=a.sif", servers_share=0.3)
+    assert suspects(reference, side("b=apptainer=b.sif", servers_share=0.31)) == []
+    found = named("file system", side("b=apptainer=b.sif", servers_share=0.5), reference)
+    assert facts_of(found) == {"processor time of its FUSE servers, relative to the job's": ("0.3", "0.5")}
+
+
+def test_a_mount_below_the_working_directory_is_found():
+    mounts = (*HOST.mounts, mounted("nfs4", "/work/data"))
+    assert facts_of(named("file system", side(surroundings=seen(mounts=mounts)))) == {
+        "file system of /work/data": ("ext4", "nfs4")
+    }
+
+
+@pytest.mark.parametrize(
+    ("cause", "options", "limits"),
+    [
+        ("CPU quota", "--cpus 1", {"quota_cpus": 1.0}),
+        ("memory limit", "--memory 1g", {"memory_limit_bytes": 1 << 30}),
+        ("CPU weight", "--cpu-shares 2", {"weight": "cpu.shares 2"}),
+    ],
+)
+def test_limits_that_apptainer_sets_can_be_left_away(cause, options, limits):
+    found = named(cause, side(f"apptainer=job.sif -c {options}", **limits))
+    assert found.changes[-1].of(read_choice(f"apptainer=job.sif -c {options}")).options == ("-c",)
+
+
+def test_what_is_counted_in_the_reference_is_evidence_too():
+    first = {"cpu.stat": "nr_periods 0\nnr_throttled 0\n", "memory.stat": "workingset_refault_file 0\n"}
+    last = {"cpu.stat": "nr_periods 9\nnr_throttled 2\n", "memory.stat": "workingset_refault_file 5000\n"}
+    job = python(groups=last, groups_first=first)
+    reference = Side(choice=read_choice("host"), seen=HOST, python=job)
+    limited = side("docker=img --cpus 2 --memory 1g", job=job, quota_cpus=2.0, memory_limit_bytes=1 << 30)
+    memory = named("memory limit", limited, reference)
+    assert facts_of(memory)["pages that were read again"] == ("5000", "5000") and memory.confidence == "low"
+    assert facts_of(named("CPU quota", limited, reference))["throttled periods"] == ("2 of 9", "2 of 9")
+
+
+def test_libraries_that_are_built_in_are_compared():
+    torch = TorchFacts(build="BLAS_INFO=mkl, USE_MKLDNN=ON", parallel="", capability="AVX512", threads=4)
+    reference = Side(choice=read_choice("host"), seen=HOST, python=python(torch=torch, libc="glibc 2.36"))
+    other = torch.replace(build="BLAS_INFO=open, USE_MKLDNN=ON")
+    found = named("library build", side(job=python(torch=other, libc="glibc 2.36")), reference)
+    assert facts_of(found) == {
+        "libraries that PyTorch was built with": ("BLAS_INFO=mkl USE_MKLDNN=ON", "BLAS_INFO=open USE_MKLDNN=ON")
+    }
+    one, two = (
+        python(libraries={"/x": Library(core="SkylakeX", config=f"OpenBLAS {number} NO_AFFINITY")})
+        for number in ("0.3.20", "0.3.27")
+    )
+    older = named("library build", side(job=one), Side(choice=read_choice("host"), seen=HOST, python=two))
+    assert facts_of(older) == {"version of OpenBLAS": ("OpenBLAS 0.3.27", "OpenBLAS 0.3.20")}
+
+
+def test_another_c_library_has_another_allocator():
+    found = suspects(
+        Side(choice=read_choice("host"), seen=HOST, python=python(libc="glibc 2.36")),
+        side(job=python(libc="musl")),
+    )
+    assert facts_of({one.cause: one for one in found}["allocator"]) == {"allocator": ("of glibc", "of musl")}
+
+
+def test_memory_in_huge_pages_is_read():
+    many, few = (f"Rss: 9 kB\nAnonHugePages:    {size} kB\n" for size in (409600, 2048))
+    reference = Side(choice=read_choice("host"), seen=HOST, python=python(smaps=many))
+    found = named("allocator", side(job=python(smaps=few)), reference)
+    assert facts_of(found) == {"bytes in huge pages": (str(400 << 20), str(2 << 20))}
+    assert suspects(reference, side(job=python(smaps=many))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "prefix", "reason"),
+    [
+        ("docker=python:3.12", "/usr/local", None),
+        ("docker=debian", "/usr", "part of its system (/usr)"),
+        ("host", "/usr/local", "part of its system (/usr/local)"),
+        ("host", "/opt/py", None),
+    ],
+)
+def test_a_python_is_shown_inside_where_it_is_no_part_of_a_system(text, prefix, reason):
+    first = Side(choice=read_choice(text), seen=HOST, python=python(prefixes=(prefix, prefix)))
+    found = named("interpreter build", side("b=docker=img", job=python(config_args="")), first)
+    assert [one.tree for one in found.changes] == ([] if reason else [prefix])
+    assert reason is None or reason in found.untried
+
+
+def test_environments_of_this_machine_do_not_get_each_other_s_python():
+    found = named("interpreter build", side("venv=/v", job=python(config_args="")))
+    assert found.changes == () and found.untried.startswith("both use the files of this machine")
+
+
+def test_variables_that_others_cover_are_not_named_twice():
+    values = {"HOME": "/root", "OMP_NUM_THREADS": "1", "XLA_FLAGS": "--a", "TF_NUM_INTRAOP_THREADS": "1"}
+    found = named("variables", side(surroundings=seen(variables=values)))
+    assert {one.what for one in found.evidence} == {"XLA_FLAGS", "TF_NUM_INTRAOP_THREADS"}
+    assert found.changes[0].unset == ("TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
+
+
+def test_the_probe_shows_variables_of_libraries_and_no_secret():
+    variables = {
+        **{"KMP_BLOCKTIME": "0", "TF_X": "a=b 'c'", "PYTHONPATH": "/x", "PYTHON_VERSION": "3", "HOME": "/h"},
+        **{"HF_TOKEN": "s", "TORCH_KEY": "s", "SSH_AGENT": "s", "OMP_SECRET": "s"},
+    }
+    text = subprocess.run(["/bin/sh", str(PROBE)], env=variables, capture_output=True, text=True, check=True).stdout
+    assert surroundings(text).variables == {
+        name: variables[name] for name in ("HOME", "KMP_BLOCKTIME", "PYTHONPATH", "TF_X")
+    }
 
 
 def test_data_on_a_slow_mount_is_copied_where_it_is_known_from_where_it_comes():

@@ -85,9 +85,17 @@ def launched(count, **more):
 )
 def test_steps_that_can_not_be_compared_have_a_reason(own, reference, why):
     found = Found.__new__(Found)
-    found.request = SimpleNamespace(reference=SimpleNamespace(name="host"))
+    found.request = SimpleNamespace(reference=SimpleNamespace(name="host"), steps="auto")
     found.units = [SimpleNamespace(launches={HOST: reference, "docker": own})]
     assert found._why_no_steps("docker") == why
+
+
+def test_a_pattern_that_matches_no_line_is_named():
+    found = Found.__new__(Found)
+    found.request = SimpleNamespace(reference=SimpleNamespace(name="host"), steps=r"step \d")
+    silent = SimpleNamespace(ok=True, steps=Steps(teller=None, ends_ns=()))
+    found.units = [SimpleNamespace(launches={HOST: silent, "docker": silent})]
+    assert found._why_no_steps("docker") == r"no line of the output of its Python matched --steps 'step \\d'"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +127,8 @@ def test_steps_that_can_not_be_compared_have_a_reason(own, reference, why):
     ],
 )
 def test_what_a_step_is_and_what_the_hook_costs_is_said(steps, hook, said):
-    assert list(steps_remarks("host", steps, hook)) == said
+    unmeasured = ["The cost of the hook that detects steps was not measured."]
+    assert list(steps_remarks("host", steps, hook)) == said + (unmeasured if steps and not hook else [])
 
 
 def test_a_sitecustomize_that_the_reference_lacks_is_named():

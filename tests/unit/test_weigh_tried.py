@@ -13,6 +13,7 @@ from tare.model.choices import read_choice
 from tare.stats.intervals import Interval
 from tare.weigh import tried as module
 from tare.weigh.causes import Change, Suspicion
+from tare.weigh.commands import command_line
 from tare.weigh.conclude import Cost
 from tare.weigh.tried import (
     INTERRUPTED,
@@ -20,7 +21,6 @@ from tare.weigh.tried import (
     Tried,
     _cause,
     _first_of_each,
-    interrupted,
     judged,
     minutes_for,
     try_changes,
@@ -185,7 +185,7 @@ def trying(monkeypatch, tmp_path):
         with contextlib.ExitStack() as stack:
             asked = {"slow": [quota.replace(cause=one) for one in causes]}
             said = try_changes(found, asked, tmp_path, left_s, stack)
-        trying.hook = said.hook
+        trying.hook, trying.changes, trying.interrupted = said.hook, said.changes, said.interrupted
         return said.changes.get(("slow", "CPU quota")), made
 
     return trying
@@ -213,10 +213,51 @@ def test_rounds_of_changes_that_end_leave_the_answer(trying):
     assert said == [f"change {number} can't be tried: 6 rounds in a row were void" for number in range(2)]
 
 
-def test_more_time_is_not_asked_for_where_only_so_many_changes_are_tried(trying):
-    said, _ = trying(count=MOST_CHANGES + 1)
-    assert [isinstance(one, Tried) for one in said] == [True] * MOST_CHANGES + [False]
-    assert said[-1] == "only 4 changes are tried at once, and others are likelier"
+def test_changes_that_do_not_fit_into_one_campaign_get_another(trying):
+    said, made = trying(count=MOST_CHANGES + 1)
+    assert [isinstance(one, Tried) for one in said] == [True] * (MOST_CHANGES + 1)
+    assert [[name for name in places if "+" in name] for places in made] == [
+        [f"slow+change-{number}" for number in range(MOST_CHANGES)],
+        [f"slow+change-{MOST_CHANGES}"],
+    ]
+
+
+def test_a_change_that_two_causes_share_is_tried_once_for_the_first(trying):
+    (one,), (places,) = trying(causes=("CPU quota", "affinity"))
+    assert isinstance(one, Tried) and list(places) == ["host", "slow", "slow+change-0"]
+    assert trying.changes["slow", "affinity"] == ["change 0 also tests CPU quota, and can't separate the two"]
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "command"),
+    [
+        ("docker=img --cpus 2", Change(name="no quota", without=("--cpus",), advice=""), "docker run img COMMAND"),
+        (
+            "docker=img",
+            Change(name="x", variables={"A": "1 2"}, unset=("B",), advice=""),
+            "docker run --env 'A=1 2' img env -u B COMMAND",
+        ),
+        ("podman=img", Change(name="x", options=("--ipc=host",), advice=""), "podman run --ipc=host img COMMAND"),
+        (
+            "apptainer=a.sif",
+            Change(name="x", variables={"A": "1"}, advice=""),
+            "apptainer exec --env A=1 a.sif COMMAND",
+        ),
+        (
+            "charliecloud=/img",
+            Change(name="x", variables={"A": "1"}, unset=("B",), advice=""),
+            "ch-run --unset-env=B --set-env=A=1 /img -- COMMAND",
+        ),
+        ("a=host: nice -n 5", Change(name="x", variables={"A": "1"}, advice=""), "nice -n 5 env A=1 COMMAND"),
+        ("venv=/v", Change(name="x", unset=("B",), advice=""), "env -u B COMMAND"),
+    ],
+)
+def test_the_command_to_use_is_the_runtime_s_own(text, change, command):
+    assert command_line(change.of(read_choice(text))) == command
+
+
+def test_a_command_shows_no_secret():
+    assert "hunter2" not in command_line(read_choice("docker=img --env API_TOKEN=hunter2"))
 
 
 def test_a_change_whose_launches_fail_says_how(trying):
@@ -262,11 +303,12 @@ def test_a_hook_that_did_not_run_or_time_that_is_up_needs_no_rounds(trying, hook
     assert made == [] and trying.hook is None
 
 
-def test_what_was_interrupted_is_not_tried():
-    trials = interrupted({"slow": [QUOTA]})
+def test_what_was_interrupted_is_not_tried(trying):
+    said, _ = trying(count=MOST_CHANGES + 1, ended=KeyboardInterrupt())
+    assert trying.interrupted and said == [INTERRUPTED] * (MOST_CHANGES + 1)
     whole = Cost(run=gained(1.09, 1.10, 1.11), parts={}, step=None)
-    one = _cause(QUOTA, whole, trials.changes["slow", "CPU quota"])
-    assert trials.interrupted and (one.finding, one.reason) == ("not tried", INTERRUPTED)
+    one = _cause(QUOTA, whole, said[:2])
+    assert (one.finding, one.reason) == ("not tried", INTERRUPTED)
 
 
 @pytest.mark.parametrize(

@@ -388,9 +388,45 @@ def torch_facts() -> "Optional[Dict[str, Any]]":
 
 
 def groups() -> "Dict[str, str]":
-    """Files of the control group, as seen inside, by name."""
-    found = {name: text_of("/sys/fs/cgroup/" + name) for name in GROUP_FILES}
-    return {name: text for name, text in found.items() if text is not None}
+    """Files of the control group by name; its times are those of the nearest group above it that has a quota."""
+    own: "Dict[str, str]" = {}
+    for line in (text_of("/proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        own.update((one, path) for one in controllers.split(","))
+    found = {}
+    for name in GROUP_FILES:
+        controller, _, file = name.rpartition("/")
+        folders = above(os.path.join("/sys/fs/cgroup", controller), own.get(controller, "/"))
+        if file == "cpu.stat":
+            folders = [folder for folder in folders if has_quota(folder)] + folders
+        texts = (text_of(os.path.join(folder, file)) for folder in folders)
+        text = next((text for text in texts if text is not None), None)
+        if text is not None:
+            found[name] = text
+    return found
+
+
+def above(top: str, path: str) -> "List[str]":
+    """Folders of a control group and of those above it, up to `top`; `top` alone where others are not seen here."""
+    found = []
+    while path.startswith("/") and path != "/" and "/.." not in path:
+        found.append(top + path)
+        path = os.path.dirname(path)
+    return [folder for folder in found if os.path.isdir(folder)] + [top]
+
+
+def has_quota(folder: str) -> bool:
+    """Whether a control group has a quota of processor time."""
+    quota = text_of(os.path.join(folder, "cpu.max")) or text_of(os.path.join(folder, "cpu.cfs_quota_us"))
+    return quota is not None and not quota.startswith(("max", "-1"))
+
+
+def libc() -> "Optional[str]":
+    """Name and version of the C library; None where neither it nor a file of it says that."""
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION")
+    except (AttributeError, OSError, ValueError):
+        return "musl" if any(name.startswith("ld-musl") for name in os.listdir("/lib")) else None
 
 
 def facts() -> "Dict[str, Any]":
@@ -439,6 +475,7 @@ def facts() -> "Dict[str, Any]":
         "io": text_of("/proc/self/io"),
         "groups": groups(),
         "groups_first": FIRST_GROUPS,
+        "libc": quietly(libc),
     }
 
 
