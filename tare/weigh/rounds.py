@@ -39,6 +39,7 @@ from tare.weigh.job import JobProgram
 from tare.weigh.places import Place
 from tare.weigh.request import FEWEST_ROUNDS, Request
 
+PILOT = VERDICT_UNITS
 UNREACHED = re.compile(
     r"name resolution|resolve host|Name or service not known|[Nn]etwork is unreachable|getaddrinfo"
 )
@@ -143,8 +144,8 @@ class Rounds:
     def pilot(self, budget_s: float) -> int:
         """Rounds before their number is decided: fewer where the budget has no time for all of them."""
         if not (round_s := self.round_s()):
-            return VERDICT_UNITS
-        return min(VERDICT_UNITS, max(FEWEST_ROUNDS, int(budget_s / round_s) - 1))
+            return PILOT
+        return min(PILOT, max(FEWEST_ROUNDS, int(budget_s / round_s) - 1))
 
     def _refused(self) -> str | None:
         """Why none of its launches can be sliced; None where some can."""

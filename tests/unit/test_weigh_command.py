@@ -23,7 +23,7 @@ from tare.model.journals.sealed import read_sealed
 from tare.stats.intervals import Interval
 from tare.weigh import gate
 from tare.weigh.answer import schema
-from tare.weigh.causes import Suspicion
+from tare.weigh.causes import Change, Suspicion
 from tare.weigh.conclude import Cost
 from tare.weigh.rounds import NO_TERMINAL
 
@@ -373,7 +373,8 @@ def test_verdicts_outlive_an_interruption_of_the_search_for_causes(said, tmp_pat
     monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
     kept, slower = tmp_path / "results/weigh/job/answer.json", Interval(n=6, mean=0.1, low=0.09, high=0.11)
     monkeypatch.setattr("tare.weigh.found.cost_of", lambda *_, **__: Cost(run=slower, parts={}, step=None))
-    threads = Suspicion(cause="threads", confidence="high", evidence=())
+    change = Change(name="one thread", advice="set it")
+    threads = Suspicion(cause="threads", confidence="high", evidence=(), changes=(change,))
     monkeypatch.setattr("tare.weigh.found.suspects", lambda *_: [threads])
     before = []
 
@@ -381,7 +382,7 @@ def test_verdicts_outlive_an_interruption_of_the_search_for_causes(said, tmp_pat
         before.append(json.loads(kept.read_text()))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tare.weigh.session.try_changes", interrupt)
+    monkeypatch.setattr("tare.weigh.tried._try_batch", interrupt)
     words = ["--env", "host", "--env", "a=host", "--minutes", "0.01", "--between", ":", "--json"]
     status, line = said(*words)
     assert (status, line) == (130, "tare: interrupted: the verdicts are complete, the causes are not")
@@ -389,6 +390,25 @@ def test_verdicts_outlive_an_interruption_of_the_search_for_causes(said, tmp_pat
     assert told["verdict"] == "different" and told["causes"][0]["reason"] == "you interrupted the rounds"
     assert before[0]["interrupted"] and before[0]["environments"][0]["verdict"] == "different"
     assert (kept.parent / "index.html").exists()
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("5%", 1), ("500%", 0)])
+def test_a_gate_decides_the_exit_status(said, tmp_path, limit, expected):
+    """Of a job that computes for longer in one environment, as it is measured."""
+    (tmp_path / "job.py").write_text("import os\nfor _ in range(int(os.environ['N'])):\n    sum(range(400_000))\n")
+    words = ["--env", "a=host: env N=8", "--env", "b=host: env N=40", "--minutes", "0.1", "--no-causes"]
+    job = [sys.executable, "job.py"]
+    status, text = said(*words, "--fail-if", f"b > {limit}", command=job)
+    (one,) = json.loads((tmp_path / "results/weigh/job/answer.json").read_text())["environments"]
+    assert (status, one["verdict"]) == (expected, "different"), text
+
+
+def test_a_variable_that_was_left_out_is_named_where_the_job_fails_without_it(said, monkeypatch):
+    monkeypatch.setenv("DATA_ROOT", "/data")
+    status, line = said("--env", "host", command=["sh", "-c", 'echo "${DATA_ROOT:?DATA_ROOT is not set}"'])
+    assert status == 3 and line.endswith(
+        "(the job did not get DATA_ROOT of this shell: --setenv DATA_ROOT gives it)"
+    )
 
 
 def test_an_interrupted_weighing_says_what_is_left_of_it(said, monkeypatch):
