@@ -237,6 +237,11 @@ def test_a_change_that_two_causes_share_is_tried_once_for_the_first(trying):
             Change(name="x", variables={"A": "1 2"}, unset=("B",), advice=""),
             "docker run --env 'A=1 2' img env -u B COMMAND",
         ),
+        (
+            "docker=img --env B=1 -e C=2 --env=D=3",
+            Change(name="x", unset=("B", "D", "E"), advice=""),
+            "docker run -e C=2 img env -u E COMMAND",
+        ),
         ("podman=img", Change(name="x", options=("--ipc=host",), advice=""), "podman run --ipc=host img COMMAND"),
         (
             "apptainer=a.sif",
