@@ -30,7 +30,7 @@ SECTIONS = {
     "profilers": "Profilers and counters",
     "devices": "Devices",
     "gpu": "GPU: access, settings, tests",
-    "limits": "Limits of this session (an environment in which they do not hold is not compared)",
+    "limits": "Limits of this session (Tare compares no environment that escapes them)",
     "kernel": "Features of this kernel",
     "network": "Networks of instances that train together",
     "data": "Data sources",

@@ -209,7 +209,13 @@ def cost_table(rows: pd.DataFrame) -> Table:
     return Table(
         caption=f"{workload_title(str(rows['workload'].iloc[0]))}: what an environment costs a job, by the time of "
         "its steps on the host",
-        columns=["environment", "once", "a step", *LENGTHS.values(), f"below {margin_text(LIMIT)} beyond"],
+        columns=[
+            "environment",
+            "once",
+            "a step",
+            *LENGTHS.values(),
+            f"job length above which it costs less than {margin_text(LIMIT)}",
+        ],
         rows=[_cells(rows[rows["launch"] == env], env) for env in cost_environments(rows)],
         note=f"Relative to the host's time: {once} and its steps. Once: start, imports, data, model, first step "
         "and exit, in seconds more or fewer, from whole runs. A step: in percent, from training steps. Both are "

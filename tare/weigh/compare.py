@@ -40,7 +40,7 @@ def compared(before: Answer, after: Answer) -> str:
         elif ratio.holds_one:
             lines.append(f"{one.name}: the data show no change ({between(ratio)}).")
         else:
-            lines.append(f"{one.name}: relative to the reference, a whole run is {between(ratio)} than before.")
+            lines.append(f"{one.name}: relative to the reference, a whole run takes {between(ratio)} than before.")
     for one in before.environments:
         if after.named(one.name) is None:
             rows.append((one.name, ratio_text(one.run), ratio_text(None), "–"))

@@ -29,10 +29,10 @@ from tare.weigh.rounds import Rounds, launch_name
 from tare.weigh.words import between
 
 CLOSURES = ("LBFGS ",)  # optimizers that calculate the loss several times in a step
-NO_PYTHON_FACTS = "With --steps none no hook runs, so causes in the job's Python were not looked for."
+NO_PYTHON_FACTS = "With --steps none, Tare can't find causes inside the job's Python."
 IN_THE_WAY = (
-    "Some runs that take turns with others failed, but the job runs by itself. Runs of a round share the job's "
-    "folder: if they write the same files, use --between true, and they follow each other."
+    "Some runs that took turns with others failed, but the job works alone. Runs of a round share the job's "
+    "folder. If they write the same files, use --between true: runs then follow each other."
 )
 
 
@@ -161,7 +161,7 @@ class Found:
                 more = math.ceil(self.request.minutes * (((high - low) / 2) / math.log1p(self.request.margin)) ** 2)
                 yield (
                     f"The A/A control spans ±{50 * (high - low):.1f}%, more than the margin, likely because other "
-                    f"programs use this machine. --minutes {more} are expected to bring it within the margin."
+                    f"programs use this machine. --minutes {more} should bring it within the margin."
                 )
         step = control.step.mean_low_high if control.step is not None else None
         if step is not None and not step[1] <= 0 <= step[2]:
@@ -214,13 +214,13 @@ class Found:
         theirs, ours = self.places[first].seen.programs, place.seen.programs
         for path in sorted(theirs.keys() | ours.keys()):
             if theirs.get(path) != ours.get(path):
-                yield f"Its {path} is a different file than in {first}: more than the environment differs."
+                yield f"Its {path} is a different file than in {first}, so this compares more than the environment."
 
     def _other_site(self, name: str) -> Iterator[str]:
         """A `sitecustomize` that the reference does not have."""
         own, theirs = self._steps(name), self._steps(HOST)
         if own is not None and own.shadowed and (theirs is None or own.shadowed != theirs.shadowed):
-            yield f"Its own {own.shadowed} is run by the hook, as Python would do."
+            yield f"Tare's hook also runs the environment's own {own.shadowed}, as Python would do."
 
     def _refused(self) -> str | None:
         plan = self.rounds.sealed().plan
@@ -231,16 +231,16 @@ class Found:
 def steps_remarks(reference: str, steps: Steps | None, hook: Ratio | None) -> Iterator[str]:
     """What the reader has to know of steps: what is not counted, what each holds, what the hook costs."""
     if steps is not None and steps.others:
-        yield f"Steps are those of {steps.teller}; not counted: {', '.join(steps.others)}."
+        yield f"Tare counted the steps of {steps.teller}, and not those of {', '.join(steps.others)}."
     elif steps is not None and steps.passes is not None and round(steps.passes / len(steps.ends_ns)) > 1:
         passes = round(steps.passes / len(steps.ends_ns))
         again = (steps.teller or "").startswith(CLOSURES)
         why = "the optimizer calculates the loss again" if again else "it accumulates their gradients"
         yield f"A step has about {passes} backward passes: {why}."
     if steps is not None and steps.processes > 1:
-        yield f"{steps.processes} processes make steps; those of the process with the most are compared."
+        yield f"{steps.processes} processes make steps. Tare compares the process with the most steps."
     if hook is not None:
-        yield f"The hook that detects steps makes a run of {reference} {between(hook)}."
+        yield f"With the hook that detects steps, a run of {reference} takes {between(hook)}."
     elif steps is not None and steps.ran:
         yield "The cost of the hook that detects steps was not measured."
 

@@ -45,12 +45,12 @@ UNREACHED = re.compile(
 )
 NO_NETWORK = " (the job has no network: --network on gives it this machine's)"
 UNSEEN = re.compile(r"/dev/tty|[Nn]ot a (?:tty|terminal)|EOF when reading a line|Inappropriate ioctl")
-NO_TERMINAL = " (the job has no terminal and an empty standard input: give it what it asks for in its command)"
+NO_TERMINAL = " (the job has no terminal and no input: answer its questions by arguments of its command)"
 NO_PYTHON = re.compile(r"\bpython: not found")
 PYTHON3 = " (this machine calls it python3)"
 LEFT_RUNNING = (
-    "The job leaves processes running when its first one ends. They are ended then, and what they would do is not "
-    "measured: start it so that it waits for them."
+    "The job leaves processes running when its first process ends. Tare ends them then, and does not measure what "
+    "they would do. Start the job so that its first process waits for the others."
 )
 HALF_WIDTHS = 4  # of the interval that the budget is spent for, in a margin
 
@@ -205,17 +205,15 @@ def try_the_job(request: Request, rounds: Rounds) -> None:
         found = run_launches({name: order}, Way(pace=None, orders=itertools.repeat((0,)), seed=""))
     record = found.records[name]
     if found.fault is not None:
-        limit = f"a run may take {request.timeout_s:g} s (--timeout)"
-        raise UnavailableError(
-            f"the job does not end in time in {name}, the reference, where {limit}: {record.reason}"
-        )
+        limit = f"limit: {request.timeout_s:g} s, --timeout"
+        raise UnavailableError(f"the job takes too long in {name}, the reference ({limit}): {record.reason}")
     if not record.ok:
         hint = "" if request.network or not UNREACHED.search(str(record.reason)) else NO_NETWORK
         hint += NO_TERMINAL if UNSEEN.search(str(record.reason)) else ""
         on_host = request.reference.runtime == "host" and shutil.which("python3") is not None
         hint += PYTHON3 if on_host and NO_PYTHON.search(str(record.reason)) else ""
         named = [one for one in request.left_out if re.search(rf"\b{re.escape(one)}\b", str(record.reason))]
-        hint += f" (the job did not get {named[0]} of this shell: --setenv {named[0]} gives it)" if named else ""
+        hint += f" (Tare does not pass {named[0]} on: add --setenv {named[0]})" if named else ""
         raise UnavailableError(f"the job fails in {name}, the reference: {record.reason}{hint}")
     if nvidia_driver.device_files(nvidia_driver.places_here()):
         python = rounds.python_of(name)

@@ -169,13 +169,13 @@ def sentences(answer: Answer, one: Weighed) -> list[str]:
         if within(step.log, answer.margin):
             found.append(f"Steps are equal within the margin ({_range(step)}).")
         elif step.holds_one:
-            found.append(f"Steps are inconclusive ({_range(step)}).")
+            found.append(f"The rounds do not settle whether steps differ ({_range(step)}).")
         else:
-            found.append(f"Each step is {between(step)}.")
+            found.append(f"Each step takes {between(step)}.")
     elif one.steps_reason:
         found.append(f"Steps were not detected: {one.steps_reason}.")
     if one.unsliced_reason:
-        found.append(f"Its runs did not take turns in slices: {one.unsliced_reason}.")
+        found.append(f"Its runs followed each other instead of taking turns in slices: {one.unsliced_reason}.")
     if one.verdict == "different" and not any(cause.finding == "confirmed" for cause in one.causes):
         found.append(_unexplained(answer, one))
     return [*found, *one.remarks]
@@ -187,17 +187,17 @@ def _unexplained(answer: Answer, one: Weighed) -> str:
         return f"Its start accounts for {100 * min(1.0, start.seconds / total.seconds):.0f}% of the difference."
     if answer.interrupted:
         return "The search for causes was interrupted."
-    return "No cause was confirmed." if answer.sought else "Causes were not looked for."
+    return "No cause was confirmed." if answer.sought else "Tare did not search for causes."
 
 
 def _verdict(answer: Answer, one: Weighed) -> str:
     assert one.run is not None
     margin, run = f"{100 * answer.margin:g}%", between(one.run)
     return {
-        "equivalent": f"{one.name} costs this job less than {margin}: a whole run is {run}.",
-        "different within margin": f"{one.name} differs by less than {margin}: a whole run is {run}.",
-        "different": f"{one.name} differs: a whole run is {run}.",
-    }.get(one.verdict or "", f"{one.name}: inconclusive. A whole run is {run}. Give it more time (--minutes).")
+        "equivalent": f"{one.name} costs this job less than {margin}: a whole run takes {run}.",
+        "different within margin": f"{one.name} differs by less than {margin}: a whole run takes {run}.",
+        "different": f"{one.name} differs: a whole run takes {run}.",
+    }.get(one.verdict or "", f"{one.name}: inconclusive. A whole run takes {run}. Give it more --minutes.")
 
 
 def _range(ratio: Ratio) -> str:
@@ -213,7 +213,7 @@ def finding_text(one: Weighed, cause: CauseFound) -> str:
         return f"Confirmed: {cause.title}, which explains {_share(one.run, cause)}.{where}"
     if cause.finding == "not tried":
         return f"Not tried: {cause.title} ({cause.reason})."
-    return f"Excluded: {cause.title}." if cause.finding == "excluded" else f"Open: {cause.title}."
+    return f"Excluded: {cause.title}." if cause.finding == "excluded" else f"Undecided: {cause.title}."
 
 
 def grounds(answer: Answer, one: Weighed, cause: CauseFound) -> list[str]:
@@ -223,7 +223,7 @@ def grounds(answer: Answer, one: Weighed, cause: CauseFound) -> list[str]:
         for each in cause.evidence
     ]
     if cause.gained is not None and cause.change is not None:
-        lines.append(f"tried {cause.change}: a run is {between(cause.gained)}")
+        lines.append(f"with {cause.change}, a run takes {between(cause.gained)}")
     return lines
 
 

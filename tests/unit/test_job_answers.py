@@ -76,7 +76,7 @@ def test_all_that_is_known_is_said_in_one_order():
     assert found == [
         "Start and exit take 400 ms to 600 ms more, once per job.",
         "Each step is 0.20% shorter to 0.30% longer.",
-        "It adds less than 1% to a job whose steps take 80.0 s or more.",
+        "It adds less than 1% to a job whose steps together take 80.0 s or more.",
         "The difference between whole runs is mostly due to reading files in imports (60% to 80% of the "
         "difference).",
         "On the host, the whole run is 20% to 30% shorter.",
@@ -86,7 +86,7 @@ def test_all_that_is_known_is_said_in_one_order():
 @pytest.mark.parametrize(
     ("once_s", "text"),
     [
-        ((-0.03, 0.02), "take between 30.0 ms less and 20.0 ms more, once per job."),
+        ((-0.03, 0.02), "change by −30.0 ms to +20.0 ms, once per job."),
         ((-0.6, -0.4), "take 400 ms to 600 ms less, once per job."),
         ((0.5, 0.5), "take 500 ms more, once per job."),
     ],
@@ -98,10 +98,10 @@ def test_seconds_at_start_and_exit(once_s, text):
 @pytest.mark.parametrize(
     ("ends", "text"),
     [
-        ((24.0, 80.0), "adds less than 1% to a job whose steps take 80.0 s or more."),
+        ((24.0, 80.0), "adds less than 1% to a job whose steps together take 80.0 s or more."),
         ((0.0, 0.0), "adds less than 1% to a job of any length."),
-        ((24.0, math.inf), "with less than 24.0 s of steps. For longer jobs, this is not known."),
-        ((0.0, math.inf), "It is not known whether it adds less than 1% to long jobs."),
+        ((24.0, math.inf), "with less than 24.0 s of steps. For longer jobs, the data do not show it."),
+        ((0.0, math.inf), "The data do not show whether it adds less than 1% to long jobs."),
         ((math.inf, math.inf), "adds 1% or more to long jobs."),
         ((7200.0, 172_800.0), "take 2.00 days or more."),
     ],
@@ -114,7 +114,7 @@ def test_the_length_is_that_of_the_end_that_makes_it_sure(ends, text):
 def test_what_is_not_known_is_said_with_its_reason_or_left_out():
     assert told(once_s=None, step=None, little_from_s=None) == []
     [line] = told(once_s=None, step=None, little_from_s=None, lacking="3 complete rounds of 6")
-    assert line == "It is not known from which job length on it adds less than 1%: 3 complete rounds of 6."
+    assert line == "The data do not show from which job length on it adds less than 1%: 3 complete rounds of 6."
     assert "No cause was found for the difference between steps." in told(each=Reason(cause=Cause.UNKNOWN))
 
 

@@ -55,7 +55,7 @@ def test_a_difference_that_is_a_start_says_so():
     paid = EQUAL.replace(verdict="different", parts={"start": Seconds(seconds=0.9), "total": Seconds(seconds=1.0)})
     assert "Its start accounts for 90% of the difference." in sentences(ANSWER, paid)
     late = paid.replace(parts={"start": Seconds(seconds=0.1), "total": Seconds(seconds=1.0)})
-    assert "Causes were not looked for." in sentences(ANSWER.replace(sought=False), late)
+    assert "Tare did not search for causes." in sentences(ANSWER.replace(sought=False), late)
     assert "The search for causes was interrupted." in sentences(ANSWER.replace(interrupted=True), late)
     assert "No cause was confirmed." in sentences(ANSWER, late) and sentences(ANSWER, SLOW)[-1].startswith(
         "Each step"
@@ -66,10 +66,10 @@ def test_a_difference_that_is_a_start_says_so():
     ("low", "high", "says"),
     [
         (0.99, 1.01, "Steps are equal within the margin (-1.0% to +1.0%)."),
-        (0.94, 1.21, "Steps are inconclusive (-6.0% to +21.0%)."),
-        (0.999, 1.03, "Steps are inconclusive (-0.10% to +3.0%)."),
+        (0.94, 1.21, "The rounds do not settle whether steps differ (-6.0% to +21.0%)."),
+        (0.999, 1.03, "The rounds do not settle whether steps differ (-0.10% to +3.0%)."),
         (1.001, 1.01, "Steps are equal within the margin (+0.10% to +1.0%)."),
-        (1.01, 1.03, "Each step is 1.0% to 3.0% longer."),
+        (1.01, 1.03, "Each step takes 1.0% to 3.0% longer."),
     ],
 )
 def test_steps_are_equal_only_where_their_interval_is_within_the_margin(low, high, says):
@@ -152,7 +152,7 @@ def test_two_answers_say_what_has_changed():
     assert rows["docker"][:2] == ["+0.10%", "±0.5"] and rows["docker"][2] == "+10.1%"
     assert set(rows) == {"docker", "new", SLOW.name, "gone"}, "environments that one of them lacks have a row too"
     assert rows[SLOW.name] == ["+6.0%", "±0.6", "–", "–"]
-    assert "docker: relative to the reference, a whole run is 9.2% to 10.7% longer than before." in lines
+    assert "docker: relative to the reference, a whole run takes 9.2% to 10.7% longer than before." in lines
     assert "The jobs differ: their commands are not the same." in lines
     same = compared(ANSWER, ANSWER)
     assert "docker: the data show no change" in same and "differ:" not in same

@@ -92,7 +92,7 @@ def test_a_weighing_needs_a_job(said):
         (
             "--timeout 0.3",
             ["sh", "-c", "echo waiting for a lock; sleep 5"],
-            "the job does not end in time in host, the reference, where a run may take 0.3 s (--timeout): "
+            "the job takes too long in host, the reference (limit: 0.3 s, --timeout): "
             "host was still running after 0 s of its own time: waiting for a lock",
         ),
         (
@@ -363,7 +363,7 @@ def test_the_hook_costs_what_launches_without_it_say(said, tmp_path, monkeypatch
     answer = json.loads((tmp_path / "results/weigh/job/answer.json").read_text())
     jsonschema.validate(answer, schema())
     assert status == 0 and answer["hook"]["low"] < answer["hook"]["ratio"] < answer["hook"]["high"]
-    assert "The hook that detects steps makes a run of host" in " ".join(text.split())
+    assert "With the hook that detects steps, a run of host takes" in " ".join(text.split())
     last = read_sealed(tmp_path / "results/weigh/job/causes/sealed.json").units[-1].launches
     assert len(last["host"].steps.ends_ns) == 9 and last["host+no-hook"].steps is None
 
@@ -406,9 +406,7 @@ def test_a_gate_decides_the_exit_status(said, tmp_path, limit, expected):
 def test_a_variable_that_was_left_out_is_named_where_the_job_fails_without_it(said, monkeypatch):
     monkeypatch.setenv("DATA_ROOT", "/data")
     status, line = said("--env", "host", command=["sh", "-c", 'echo "${DATA_ROOT:?DATA_ROOT is not set}"'])
-    assert status == 3 and line.endswith(
-        "(the job did not get DATA_ROOT of this shell: --setenv DATA_ROOT gives it)"
-    )
+    assert status == 3 and line.endswith("(Tare does not pass DATA_ROOT on: add --setenv DATA_ROOT)")
 
 
 def test_an_interrupted_weighing_says_what_is_left_of_it(said, monkeypatch):

@@ -106,14 +106,14 @@ def test_a_pattern_that_matches_no_line_is_named():
         (
             Steps(teller="Adam 1", ends_ns=(1, 2), others=("Adam 2",), passes=4),
             None,
-            ["Steps are those of Adam 1; not counted: Adam 2."],
+            ["Tare counted the steps of Adam 1, and not those of Adam 2."],
         ),
         (
             Steps(teller="LBFGS 1", ends_ns=(1, 2), passes=40, processes=2),
             None,
             [
                 "A step has about 20 backward passes: the optimizer calculates the loss again.",
-                "2 processes make steps; those of the process with the most are compared.",
+                "2 processes make steps. Tare compares the process with the most steps.",
             ],
         ),
         (
@@ -121,7 +121,7 @@ def test_a_pattern_that_matches_no_line_is_named():
             Ratio(ratio=1.001, low=0.999, high=1.003, rounds=6),
             [
                 "A step has about 4 backward passes: it accumulates their gradients.",
-                "The hook that detects steps makes a run of host 0.10% shorter to 0.30% longer.",
+                "With the hook that detects steps, a run of host takes 0.10% shorter to 0.30% longer.",
             ],
         ),
     ],

@@ -212,7 +212,7 @@ def _once(one: JobAnswer) -> list[str]:
         return []
     low, high = one.once_s
     if low <= 0 <= high:
-        return [f"Start and exit take between {seconds(-low)} less and {seconds(high)} more, once per job."]
+        return [f"Start and exit change by −{seconds(-low)} to +{seconds(high)}, once per job."]
     least, most = sorted(map(abs, one.once_s))
     length = seconds(least) if seconds(least) == seconds(most) else f"{seconds(least)} to {seconds(most)}"
     return [f"Start and exit take {length} {'more' if low > 0 else 'less'}, once per job."]
@@ -222,7 +222,7 @@ def _from_length(one: JobAnswer) -> list[str]:
     """From which length on it adds less than the limit, by the end of the interval that makes this sure."""
     limit = margin_text(LIMIT)
     if one.little_from_s is None:
-        what = f"It is not known from which job length on it adds less than {limit}"
+        what = f"The data do not show from which job length on it adds less than {limit}"
         return [f"{what}: {one.lacking}."] if one.lacking else []
     first, sure = one.little_from_s
     if math.isinf(first):
@@ -230,11 +230,11 @@ def _from_length(one: JobAnswer) -> list[str]:
     if math.isinf(sure):
         if first > 0:
             known = f"It adds more than {limit} to a job with less than {duration(first)} of steps."
-            return [f"{known} For longer jobs, this is not known."]
-        return [f"It is not known whether it adds less than {limit} to long jobs."]
+            return [f"{known} For longer jobs, the data do not show it."]
+        return [f"The data do not show whether it adds less than {limit} to long jobs."]
     if sure <= 0:
         return [f"It adds less than {limit} to a job of any length."]
-    return [f"It adds less than {limit} to a job whose steps take {duration(sure)} or more."]
+    return [f"It adds less than {limit} to a job whose steps together take {duration(sure)} or more."]
 
 
 def _reason_of(what: str, reason: Reason) -> list[str]:
