@@ -34,20 +34,41 @@ from tare.stats.intervals import FEWEST_UNITS, LARGEST_RATIO, MOST_UNITS
 
 KINDS = {"real_s": "Whole runs", "step_s": "Training steps"}
 HEADLINES = tuple(KINDS)
+MOST_SAID = 4  # environments
 WEIGHED = {"docker": "IMAGE", "podman": "IMAGE", "apptainer": "FILE", "charliecloud": "FOLDER"}  # as weigh.md says
 LENGTHS = {TEN_SECONDS: "10 seconds", HOUR: "an hour", DAY: "a day"}
 Shown = tuple[str, str | None]  # an interval, or why there is none, and its verdict
 
 
 def summary(evidence: Evidence) -> list[str]:
-    """The shortest true answer: how many comparisons came out how."""
+    """The shortest true answer: what each environment costs a job, and how many comparisons came out how."""
     rows = joint(evidence.verdicts)
     if rows.empty:
         return ["Only the host ran, so there is nothing to compare."]
     asked = {METRIC_OF[one.kind] for one in campaigns(evidence.study) if one.kind in METRIC_OF}
     asked |= {METRIC_OF[STEPS]} if evidence.networks and evidence.study.rounds.steps else set()
     shown = [(metric, what) for metric, what in KINDS.items() if metric in asked]
-    return [tally(rows[rows["metric"] == metric].to_dict("records"), what) for metric, what in shown]
+    tallies = [tally(rows[rows["metric"] == metric].to_dict("records"), what) for metric, what in shown]
+    return [*cost_lines(job_answers(evidence.job_length, evidence.decided)), *tallies]
+
+
+def cost_lines(found: Sequence[JobAnswer]) -> list[str]:
+    """What each environment costs a job of any of the workloads; none where there are too many to read at once."""
+    envs = sorted({one.env for one in found if one.once_s is not None and one.step is not None}, key=env_order)
+    return [_cost_line(env, found) for env in envs] if len(envs) <= MOST_SAID else []
+
+
+def _cost_line(env: str, found: Sequence[JobAnswer]) -> str:
+    own = [one for one in found if one.env == env]
+    once, step = (
+        (min(one[0] for one in known), max(one[1] for one in known))
+        for known in ([one.once_s for one in own if one.once_s], [one.step for one in own if one.step])
+    )
+    several = f" ({len(own)} workloads)" if len(own) > 1 else ""
+    return (
+        f"{env_title(env, short=True)} costs a job {ends(*once)} once, and "
+        f"{signed(1 + step[0], 1 + step[1])} in each step{several}."
+    )
 
 
 def together(evidence: Evidence) -> list[str]:

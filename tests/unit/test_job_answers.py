@@ -148,3 +148,19 @@ def test_a_remedy_that_is_a_command_can_be_copied_and_words_are_words():
 )
 def test_lengths_of_jobs_are_said_in_hours_and_days(value, text):
     assert duration(value) == text
+
+
+def test_the_first_lines_say_what_each_environment_costs_a_job():
+    docker = [
+        JobAnswer(workload=name, env="docker", once_s=once, step=step, little_from_s=None)
+        for name, once, step in (
+            ("mnist_cnn", (0.3, 0.4), (-0.01, 0.02)),
+            ("sentiment_rnn", (0.2, 0.35), (0.0, 0.03)),
+        )
+    ]
+    bare = JobAnswer(workload="mnist_cnn", env="apptainer", once_s=(0.1, 0.2), step=None, little_from_s=None)
+    assert answer.cost_lines([*docker, bare]) == [
+        "Docker costs a job +200 ms to +400 ms once, and −1.0% to +3.0% in each step (2 workloads)."
+    ]
+    many = [replace(docker[0], env=name) for name in ("docker", "podman", "apptainer", "charliecloud", "vm")]
+    assert answer.cost_lines(many) == []
