@@ -158,7 +158,7 @@ def slowdown_row(shared: LaunchRecord | None, alone: LaunchRecord | None) -> Row
     `shared`, `alone`: None where there was none; with one that failed there is no ratio.
     """
     source, unit = "launcher", "1"
-    for launch, what in ((shared, "with the neighbour"), (alone, "without the neighbour")):
+    for launch, what in ((shared, "with the co-runner"), (alone, "without the co-runner")):
         if launch is None or not launch.ok:
             reason = failure(launch) if launch else "there was no launch"
             return unavailable(SLOWDOWN, unit, source, f"{what}: {reason}")

@@ -116,7 +116,7 @@ def unpack(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
         broken = _copy_images(source, images, folder)
         if broken and dataset.broken_images == "stop":
             raise IntegrityError(
-                f"{where}: {len(broken)} broken {_plural(broken, 'image')}: {_named(broken)}; mend or replace "
+                f"{where}: {len(broken)} broken {_plural(broken, 'image')}: {_named(broken)}; repair or replace "
                 "them, or leave them out by data: {broken_images: skip}"
             )
         _refuse_empty(where, classes, set(images) - set(broken), f"has broken images only ({_named(broken)})")

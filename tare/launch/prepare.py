@@ -220,7 +220,7 @@ def mount_points(adapter: Environment, planned: Launch) -> Iterator[None]:
                 except OSError as error:
                     if error.errno not in NOT_OURS:
                         raise
-                    reason = f"{point}, where a folder is to be shown, can't be made: {error.strerror}"
+                    reason = f"{point}, where a folder should appear, can't be made: {error.strerror}"
                     raise UnavailableError(reason, "name a copy of the image that you may write to") from error
         yield
     finally:

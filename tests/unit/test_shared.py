@@ -64,7 +64,7 @@ def config():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"shared": None}, "config: shared is missing: the scenario shared needs a neighbour"),
+        ({"shared": None}, "config: shared is missing: the scenario shared needs a co-runner"),
         ({"shared": {"workload": "alexnett"}}, "config: shared: workload: no module workloads/alexnett.py"),
         ({"shared": {"batch": 600}}, "config: shared: batch 600 is larger than its 512 samples"),
         ({"shared": {"batch": 0}}, "shared: batch: 0 must be at least 1"),
@@ -585,13 +585,13 @@ def test_what_was_not_measured_beside_a_neighbour_has_failed(launched, monkeypat
         found = shared.launch_member("host", order_of(Adapter()), {}, "none")
         assert (found.status, found.reason) == (
             "failed",
-            "its neighbour did not train to its end: it was ended by SIGKILL",
+            "its co-runner did not finish its training: it was ended by SIGKILL",
         )
     found = shared.launch_member("host", order_of(Adapter()), {}, "cpuset")
-    assert found.reason == "its neighbour does not train: one CPU can't be divided between two jobs"
+    assert found.reason == "its co-runner does not train: one CPU can't be divided between two jobs"
     monkeypatch.setattr(shared, "training", never)
     found = shared.launch_member("host", order_of(Adapter()), {}, "none")
-    assert found.reason == "its neighbour does not train: it died at once"
+    assert found.reason == "its co-runner does not train: it died at once"
     assert len(launched.seen) == 2, "nothing was launched where the two can't be kept apart"
 
 
@@ -715,11 +715,11 @@ def test_rows_say_what_the_machine_did_and_what_it_does_not_count(found):
 def test_a_run_that_failed_beside_its_neighbour_leaves_its_reason():
     sealed = campaign(units=2)
     rows = builders.json_units(sealed)
-    rows[0]["launches"]["docker"] = {"status": "failed", "reason": "its neighbour does not train: no room"}
+    rows[0]["launches"]["docker"] = {"status": "failed", "reason": "its co-runner does not train: no room"}
     table = pd.DataFrame(metrics.campaign_metrics(builders.with_units(sealed, rows)))
     own = table[(table["launch"] == "docker") & (table["metric"] == "slowdown")].sort_values("rep")
     assert list(own["kind"]) == ["unavailable", "measured"]
-    assert own["reason"].iloc[0] == "with the neighbour: failed: its neighbour does not train: no room"
+    assert own["reason"].iloc[0] == "with the co-runner: failed: its co-runner does not train: no room"
 
 
 def test_contrasts_for_claims_are_of_the_scenario_and_by_each_environment_itself(found):

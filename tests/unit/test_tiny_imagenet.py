@@ -236,7 +236,7 @@ def test_broken_images_stop_named_and_counted(images, data_cache):
     broken = break_images(images)
     with pytest.raises(IntegrityError) as told:
         prepared(images)
-    assert f"3 broken images: {', '.join(broken)}; mend or replace" in str(told.value)
+    assert f"3 broken images: {', '.join(broken)}; repair or replace" in str(told.value)
     assert "broken_images: skip" in str(told.value) and kept_files(data_cache) == []
 
 

@@ -80,7 +80,7 @@ class CommandProgram(Program):
             raise UserError(f"working directory {self.workdir} of a command: there is no such folder")
         for bind in self.shown:
             if not bind.source.exists():
-                raise UserError(f"a command is to see {bind.source}, which is not there")
+                raise UserError(f"a command should see {bind.source}, which does not exist")
         return Needs(binds=self.shown)
 
     def write(self, place: Place) -> None:

@@ -59,7 +59,7 @@ def launch_member(
             if not read_role(name).is_alone:
                 live = stack.enter_context(training(order, neighbour, others, threads))
         except (UnavailableError, ConversationError) as error:
-            return LaunchRecord(status="failed", reason=f"its neighbour does not train: {error}")
+            return LaunchRecord(status="failed", reason=f"its co-runner does not train: {error}")
         with counted(cpus) as counts:
             record = launch(
                 replace(order.site, data_of={}),
@@ -79,7 +79,7 @@ def launch_member(
             try:
                 record = record.replace(scenario=SHARED, neighbour=live.end(record))
             except (TareError, ConversationError) as error:
-                wrong = wrong or f"its neighbour did not train to its end: {error}"
+                wrong = wrong or f"its co-runner did not finish its training: {error}"
         return record.replace(status="failed", reason=wrong) if wrong and record.ok else record
 
 

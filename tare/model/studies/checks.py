@@ -96,7 +96,7 @@ def _check_shared(study: Study) -> None:
     own, where = study.shared, "config: shared"
     if own is None:
         if SHARED in study.scenarios:
-            raise UserError(f"{where} is missing: the scenario shared needs a neighbour, its workload and batch")
+            raise UserError(f"{where} is missing: the scenario shared needs a co-runner, its workload and batch")
         return
     _refuse_unknown_workloads("shared: workload", [own.workload])
     _check_batches(own.workload, own, where, filter(None, (own.batch, own.small_batch)))
