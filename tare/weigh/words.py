@@ -76,16 +76,16 @@ def _digits(one: Seconds) -> int:
 
 
 def between(ratio: Ratio) -> str:
-    """An interval in words: 4.6% to 5.6% longer."""
+    """An interval in words, after "takes": 4.6% to 5.6% more time."""
     if ratio.low is None or ratio.high is None:
         one = ratio.ratio - 1
-        return f"{_plain(one)} {'shorter' if one < 0 else 'longer'} (too few rounds for an interval)"
+        return f"{_plain(one)} {'less' if one < 0 else 'more'} time (too few rounds for an interval)"
     low, high = ratio.low - 1, ratio.high - 1
     if low >= 0:
-        return f"{_plain(low)} to {_plain(high)} longer"
+        return f"{_plain(low)} to {_plain(high)} more time"
     if high <= 0:
-        return f"{_plain(-high)} to {_plain(-low)} shorter"
-    return f"{_plain(-low)} shorter to {_plain(high)} longer"
+        return f"{_plain(-high)} to {_plain(-low)} less time"
+    return f"between {_plain(-low)} less and {_plain(high)} more time"
 
 
 def _plain(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 from collections import Counter
@@ -126,6 +127,7 @@ def test_readme_and_changelog_are_short():
 
 EXAMPLE = ANSWER.replace(
     command=("python", "train.py", "--epochs", "1"),
+    reference_s={"start": 0.01, "body": 8.1, "exit": 0.0},
     control_step=Ratio(ratio=1.0004, low=0.9984, high=1.0024, rounds=8),
     environments=(
         Weighed(
@@ -134,7 +136,7 @@ EXAMPLE = ANSWER.replace(
             status="weighed",
             verdict="different within margin",
             run=Ratio(ratio=1.016, low=1.013, high=1.019, rounds=8),
-            parts={"start": Seconds(seconds=0.21, low=0.19, high=0.23)},
+            parts={"start": Seconds(seconds=0.12, low=0.11, high=0.13)},
             step=Ratio(ratio=1.001, low=0.997, high=1.005, rounds=8),
         ),
         Weighed(
@@ -142,10 +144,17 @@ EXAMPLE = ANSWER.replace(
             text="docker=b",
             status="weighed",
             verdict="different",
-            run=Ratio(ratio=1.06, low=1.055, high=1.065, rounds=8),
-            parts={"start": Seconds(seconds=0.31, low=0.29, high=0.33)},
+            run=Ratio(ratio=1.069, low=1.064, high=1.074, rounds=8),
+            parts={"start": Seconds(seconds=0.12, low=0.11, high=0.13)},
             step=Ratio(ratio=1.059, low=1.054, high=1.064, rounds=8),
-            causes=(LIBRARY,),
+            causes=(
+                LIBRARY.replace(
+                    share=math.log(1.05) / math.log(1.069),
+                    gained=Ratio(ratio=1 / 1.05, low=0.948, high=0.957, rounds=8),
+                    part="steps",
+                    command="docker run --env OPENBLAS_CORETYPE=SkylakeX new:latest COMMAND",
+                ),
+            ),
         ),
     ),
 )

@@ -167,7 +167,11 @@ def test_what_nothing_could_run_is_refused_in_one_line(wrong, reason):
     ("asked", "more", "reason"),
     [
         (sh("", workdir=Path("/nowhere/at/all")), {}, "working directory /nowhere/at/all .* no such folder"),
-        (sh("", binds=(Bind(source=Path("/nowhere"), target=Path("/b")),)), {}, "see /nowhere, which does not exist"),
+        (
+            sh("", binds=(Bind(source=Path("/nowhere"), target=Path("/b")),)),
+            {},
+            "see /nowhere, which does not exist",
+        ),
         (sh(""), {"keep": {"trace": Path("/x/trace")}}, r"files to keep \(trace\)"),
     ],
 )

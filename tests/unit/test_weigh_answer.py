@@ -69,7 +69,7 @@ def test_a_difference_that_is_a_start_says_so():
         (0.94, 1.21, "The rounds do not settle whether steps differ (-6.0% to +21.0%)."),
         (0.999, 1.03, "The rounds do not settle whether steps differ (-0.10% to +3.0%)."),
         (1.001, 1.01, "Steps are equal within the margin (+0.10% to +1.0%)."),
-        (1.01, 1.03, "Each step takes 1.0% to 3.0% longer."),
+        (1.01, 1.03, "Each step takes 1.0% to 3.0% more time."),
     ],
 )
 def test_steps_are_equal_only_where_their_interval_is_within_the_margin(low, high, says):
@@ -152,7 +152,7 @@ def test_two_answers_say_what_has_changed():
     assert rows["docker"][:2] == ["+0.10%", "±0.5"] and rows["docker"][2] == "+10.1%"
     assert set(rows) == {"docker", "new", SLOW.name, "gone"}, "environments that one of them lacks have a row too"
     assert rows[SLOW.name] == ["+6.0%", "±0.6", "–", "–"]
-    assert "docker: relative to the reference, a whole run takes 9.2% to 10.7% longer than before." in lines
+    assert "docker: relative to the reference, a whole run takes 9.2% to 10.7% more time than before." in lines
     assert "The jobs differ: their commands are not the same." in lines
     same = compared(ANSWER, ANSWER)
     assert "docker: the data show no change" in same and "differ:" not in same

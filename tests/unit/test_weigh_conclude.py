@@ -121,7 +121,7 @@ def test_a_pattern_that_matches_no_line_is_named():
             Ratio(ratio=1.001, low=0.999, high=1.003, rounds=6),
             [
                 "A step has about 4 backward passes: it accumulates their gradients.",
-                "With the hook that detects steps, a run of host takes 0.10% shorter to 0.30% longer.",
+                "With the hook that detects steps, a run of host takes between 0.10% less and 0.30% more time.",
             ],
         ),
     ],
