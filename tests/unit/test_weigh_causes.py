@@ -433,3 +433,28 @@ def test_the_table_says_all_that_a_reader_needs():
 
 def test_the_page_is_of_the_table():
     assert (project_root() / "docs/causes.md").read_text() == markdown()
+
+
+def test_little_memory_that_may_be_locked_is_named_with_its_option():
+    found = named("shared memory", side(surroundings=seen(limits={**HOST.limits, "Max locked memory": 65536})))
+    assert facts_of(found) == {"bytes that may be locked": ("unlimited", "65536")}
+    assert found.changes[0].options == ("--ulimit", "memlock=-1")
+
+
+def test_loader_processes_on_fewer_processors_are_named_with_what_binds_them():
+    bound = seen(variables={"HOME": "/home/a", "OMP_PROC_BIND": "true"})
+    found = named("affinity", side(surroundings=bound, job=python(affinity_workers=("0", "0-3"))))
+    assert facts_of(found)["processors of its threads at its end"] == ("none", "0")
+    (change,) = found.changes
+    assert change.variables["OMP_PROC_BIND"] == "false" and "OMP_PROC_BIND binds the threads" in change.advice
+
+
+def test_instructions_that_a_guest_does_not_show_have_a_remedy():
+    found = named("instructions", side(surroundings=seen(cpu_flags=("avx2", "fma"))))
+    assert facts_of(found) == {"instructions": ("avx512f", "none")} and "qemu -cpu host" in found.untried
+
+
+def test_another_allocator_s_library_is_named():
+    preloaded = {**PYTHON.files, "/usr/lib/libjemalloc.so.2": "3:cc"}
+    found = named("allocator", side(job=python(files=preloaded)))
+    assert facts_of(found)["allocator"] == ("of the C library", "libjemalloc")
