@@ -140,7 +140,7 @@ def run_target(arguments: argparse.Namespace) -> None:
     study, began = settled(load_checked(arguments.study)), time.monotonic()
     processor, partition = facts.processor_name(study.found_device), arguments.partition
     out = arguments.out or target_record(name_of(f"slurm {partition}" if partition else processor))
-    refuse_other(out, processor)
+    refuse_other(out, processor, study.stack)
     parts = out.with_name(f"{out.name}.parts")
     found = measure_parts(
         arguments.study,
@@ -225,6 +225,11 @@ def run_optimise(arguments: argparse.Namespace) -> None:
     device = fitting_device(study.stack)[0] if study.device == "auto" else study.device
     processor = facts.processor_name(device)
     target = read_target(arguments.target or target_record(name_of(processor)), processor)
+    if study.stack != target.stack:
+        raise UserError(
+            f"the target was measured with the stack {target.stack}, and {arguments.study} has {study.stack}: name "
+            f"a study of {target.stack} with --study, or a target of {study.stack} with --target"
+        )
     trained = trained_on(read_cells(arguments.grid or grid_folder(target.machine, target.stack)), target)
     if arguments.submit and not arguments.write:
         raise UserError("--submit runs what --write has written: name a folder with --write")

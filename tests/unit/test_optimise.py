@@ -338,8 +338,12 @@ def test_a_target_has_its_ceilings_by_threads_and_is_read_where_its_processor_is
         described.read_target(path, "Q")
     assert "was measured on P, and this machine has Q: measure it on" in str(told.value)
     with pytest.raises(UserError, match=r"this machine has Q.*; name another file with --out"):
-        described.refuse_other(path, "Q")
-    described.refuse_other(path, "P")
+        described.refuse_other(path, "Q", "torch-2.13")
+    described.refuse_other(path, "P", "torch-2.13")
+    with pytest.raises(
+        UserError, match=r"with the stack torch-2.13, and the study has torch-1.4: name another file"
+    ):
+        described.refuse_other(path, "P", "torch-1.4")
     path.write_text("{}")
     with pytest.raises(IntegrityError, match="measure it again"):
         described.read_target(path, "P")
@@ -1018,6 +1022,15 @@ def test_a_target_of_another_processor_is_refused_in_one_line(measured, monkeypa
     said = capsys.readouterr().err
     assert "was measured on P, and this machine has Q: measure it on this machine: `tare target`" in said
     assert said.count("\n") == 1
+
+
+def test_a_target_of_another_stack_than_the_studys_is_refused_in_one_line(measured, rounds, capsys, tmp_path):
+    record(stack="torch-1.4").write(tmp_path / "target.json")
+    for words in ([], ["--measure", "1"], ["--search"]):
+        assert measured("{workload: mnist_cnn}", *words) == 2
+        said = capsys.readouterr().err
+        assert "measured with the stack torch-1.4, and config/config.yaml has torch-2.13: name a study" in said
+        assert said.count("\n") == 1 and rounds == []
 
 
 def test_a_target_may_be_a_node_of_a_partition_which_a_job_measures(measured, monkeypatch, capsys, tmp_path):
