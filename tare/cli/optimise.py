@@ -230,7 +230,9 @@ def run_optimise(arguments: argparse.Namespace) -> None:
             f"the target was measured with the stack {target.stack}, and {arguments.study} has {study.stack}: name "
             f"a study of {target.stack} with --study, or a target of {study.stack} with --target"
         )
-    trained = trained_on(read_cells(arguments.grid or grid_folder(target.machine, target.stack)), target)
+    cells = read_cells(arguments.grid or grid_folder(target.machine, target.stack))
+    held_out = describe_workload(request.workload, request.options)["title"] if arguments.held_out else None
+    trained = trained_on(cells, target, held_out=held_out)
     if arguments.submit and not arguments.write:
         raise UserError("--submit runs what --write has written: name a folder with --write")
     if arguments.measure is not None and arguments.measure < 1:
@@ -242,8 +244,6 @@ def run_optimise(arguments: argparse.Namespace) -> None:
             f"the target is a node of the partition {target.partition}, and this machine has {processor}: measure "
             f"candidates in a job there (sbatch --partition={target.partition} --exclusive --wrap '…')"
         )
-    if arguments.held_out:
-        trained = trained.without(describe_workload(request.workload, request.options)["title"])
     choice = choose(request, target, trained, _work_of(arguments, request, trained), searches=arguments.search)
     if not arguments.json:
         for line in lines_of(request, target, trained, choice, notes):

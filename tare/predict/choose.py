@@ -262,6 +262,10 @@ class _Chooser:
                 f"whether its loss is within {request.loss_within:.2%} of that of batch {request.batches[0]} is "
                 "not known: only training shows it"
             )
+        job = job_of(request.workload, request.options, candidate.batch)
+        failure = self.trained.failure(job, candidate.env, candidate.threads, candidate.settings)
+        if failure is not None:
+            yield f"it failed on the target: {failure}; `tare grid` tries it again"
         yield from self._memory(candidate)
 
     def _unknowns(self, candidate: Candidate) -> Iterator[str]:

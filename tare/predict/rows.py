@@ -11,7 +11,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tare.core.errors import TareError, UnavailableError
@@ -26,6 +26,7 @@ from tare.predict.work import Work, of_counts
 Job = tuple[str, str, int]  # workload, its options, batch
 # By settings and network, log-ratios of steps on the host with and without them.
 SettingLogs = Mapping[Settings, Mapping[str, Sequence[float]]]
+Failed = tuple[Job, str, int, Settings]  # environment, threads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,20 +39,19 @@ class Trained:
     memory_bytes: Mapping[Job, int]  # the most of any of its cells
     left_out: tuple[str, ...]  # cells, each with why
     setting_logs: SettingLogs = field(default_factory=dict)
+    failed: Mapping[Failed, str] = field(default_factory=dict)  # why launches on the target had no step
 
     @property
     def factors(self) -> dict[Settings, float]:
         """What settings multiply a step by that were timed on two networks at least."""
         return {settings: _median(own.values()) for settings, own in self.setting_logs.items() if len(own) > 1}
 
-    def without(self, title: str) -> Trained:
-        """The same without a network, as if nobody had timed it."""
-        logs = {
-            settings: {name: values for name, values in own.items() if name != title}
-            for settings, own in self.setting_logs.items()
-        }
-        rows = tuple(row for row in self.rows if row.workload != title)
-        return replace(self, rows=rows, setting_logs=logs)
+    def failure(self, job: Job, env: str, threads: int, settings: Settings) -> str | None:
+        """Why a job is known to fail so; settings were tried on the host alone, and fail anywhere."""
+        for (of, tried_in, tried_with, own), reason in self.failed.items():
+            if (of, own) == (job, settings) and (settings or (tried_in, tried_with) == (env, threads)):
+                return reason
+        return None
 
 
 def job_of(workload: str, options: Mapping[str, int | float], batch: int) -> Job:
@@ -70,23 +70,32 @@ def read_cells(folder: Path) -> list[GridCell]:
     return found
 
 
-def trained_on(cells: Iterable[GridCell], target: TargetRecord) -> Trained:
-    """The rows of a target's own cells; those of another machine, processor or stack are left out, and why."""
-    own, left_out = [], []
+def trained_on(cells: Iterable[GridCell], target: TargetRecord, *, held_out: str | None = None) -> Trained:
+    """The rows of a target's own cells; those of another machine, processor or stack are left out, and why.
+
+    `held_out`: the title of a network whose times and failures are not used, as if nobody had timed it; work and
+    memory of its jobs are.
+    """
+    own, left_out, failed = [], [], dict[Failed, str]()
     for cell in cells:
         if reason := _unfit(cell, target):
             left_out.append(f"{name_of(cell)}: {reason}")
+            if not cell.ok and cell.title != held_out and _elsewhere(cell, target) is None:
+                job = job_of(cell.workload, cell.options, cell.batch)
+                failed[job, cell.env, cell.threads, _settings_of(cell)] = reason
         else:
             own.append(cell)
-    work = _work(own)
-    plain = [cell for cell in own if not cell.settings]
-    seconds = {id(cell): statistics.median(cell.profiled().plain_step_s) for cell in own}
-    added, logs = _added(plain, seconds), _setting_logs(own, seconds)
-    rows, memory = [], dict[Job, int]()
+    work, memory = _work(own), dict[Job, int]()
     for cell in own:
         job = job_of(cell.workload, cell.options, cell.batch)
         memory[job] = max(memory.get(job, 0), cell.seen_inside().memory.peak_rss_bytes)
-        if job not in work:
+    own = [cell for cell in own if cell.title != held_out]
+    plain = [cell for cell in own if not cell.settings]
+    seconds = {id(cell): statistics.median(cell.profiled().plain_step_s) for cell in own}
+    added, logs = _added(plain, seconds), _setting_logs(own, seconds)
+    rows = []
+    for cell in own:
+        if (job := job_of(cell.workload, cell.options, cell.batch)) not in work:
             left_out.append(f"{name_of(cell)}: no cell of its job counts a step")
         elif cell.env not in added:
             left_out.append(f"{name_of(cell)}: the host has no cell of the same job and threads")
@@ -116,6 +125,7 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord) -> Trained:
         memory_bytes=memory,
         left_out=tuple(left_out),
         setting_logs=logs,
+        failed=failed,
     )
 
 
@@ -128,13 +138,20 @@ def name_of(cell: GridCell) -> str:
 def _unfit(cell: GridCell, target: TargetRecord) -> str | None:
     if not cell.ok:
         return f"{cell.status}: {cell.reason}"
+    if reason := _elsewhere(cell, target):
+        return reason
+    if cell.threads not in target.threads:
+        return f"the target was not measured with {cell.threads} threads"
+    return None if cell.profiled().plain_step_s else "it timed no step"
+
+
+def _elsewhere(cell: GridCell, target: TargetRecord) -> str | None:
+    """By what a cell is another target's."""
     for what in ("machine", "processor", "device", "stack"):
         has, wanted = getattr(cell, what), getattr(target, what)
         if has != wanted:
             return f"its {what} is {has}, the target's {wanted}"
-    if cell.threads not in target.threads:
-        return f"the target was not measured with {cell.threads} threads"
-    return None if cell.profiled().plain_step_s else "it timed no step"
+    return None
 
 
 def _work(cells: Sequence[GridCell]) -> dict[Job, Work]:

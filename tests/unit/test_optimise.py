@@ -767,8 +767,58 @@ def test_what_a_setting_multiplies_a_row_by_is_told_by_other_networks():
     few = rows.trained_on([one for one in cells if not one.settings or one.workload == "mnist_cnn"], record())
     assert few.factors == {}
     assert few.left_out[0].endswith("last: no other network was timed with and without its settings")
-    assert trained.without("AlexNet").setting_logs.keys() == trained.setting_logs.keys()
-    assert "AlexNet" not in next(iter(trained.without("AlexNet").setting_logs.values()))
+
+
+def test_a_network_that_is_held_out_has_no_part_in_what_environments_add_and_settings_gain():
+    added = {"host": 0.0, "docker": 2e-4}
+    cells = with_layout(grid_cells(added), noise=0.0)
+    of_alexnet = [one for one in cells if one.title == "AlexNet"]
+    slow = [  # ten times as long in docker and with the layout
+        one
+        if one.env == "host" and not one.settings
+        else cell(
+            *(one.workload, one.env, one.threads, one.batch, 10 * one.profiled().plain_step_s[1]),
+            settings=one.settings,
+        )
+        for one in of_alexnet
+    ]
+    kept = [one for one in cells if one not in of_alexnet]
+    alone = rows.trained_on(kept, record())
+    found = rows.trained_on([*kept, *slow], record(), held_out="AlexNet")
+    assert found.rows == alone.rows and found.setting_logs == alone.setting_logs
+    assert found.environment_step_s == alone.environment_step_s
+    jobs = {rows.job_of(one.workload, one.options, one.batch) for one in of_alexnet}
+    assert jobs <= set(found.work) and jobs <= set(found.memory_bytes), "what a step does needs no time"
+    only = [one for one in cells if one.env == "host" or one.title == "AlexNet"]
+    assert "docker" in rows.trained_on(only, record()).environment_step_s
+    assert "docker" not in rows.trained_on(only, record(), held_out="AlexNet").environment_step_s
+
+
+def test_what_is_known_to_fail_is_not_ranked_by_what_others_gain():
+    failed = {"status": "failed", "reason": "no memory"}
+    cells = with_layout(grid_cells(), noise=0.0)
+    tried = next(one for one in cells if one.settings and one.workload == "mnist_cnn")
+    cells = [one for one in cells if one is not tried] + [
+        tried.replace(**failed),
+        next(one for one in cells if (one.workload, one.env, one.threads) == ("mnist_cnn", "docker", 1)).replace(
+            **failed, batch=64
+        ),
+    ]
+    given = {"environments": ("host", "docker"), "settings": {"layout": ("channels-last",)}, "steps": 1000}
+    found = chosen(given, cells=cells)
+    told = {one.candidate.name: (one.reason, one.measurable) for one in found.excluded}
+    for name in ("host, torch-2.13, 2 threads", "host, torch-2.13, 1 threads", "docker, torch-2.13, 2 threads"):
+        reason, measurable = told[f"{name}, batch 64, layout=channels-last"]
+        assert reason == "it failed on the target: failed: no memory; `tare grid` tries it again" and not measurable
+    assert "it failed on the target" in told["docker, torch-2.13, 1 threads, batch 64"][0]
+    assert {(row.candidate.env, row.candidate.threads) for row in found.ranked} == {
+        *(("host", 1), ("host", 2), ("docker", 2)),
+    }
+    other = chosen({**given, "batches": (128,)}, cells=cells)
+    assert any(row.candidate.settings for row in other.ranked), "another batch did not fail"
+    elsewhere = [one.replace(machine="other") if not one.ok else one for one in cells]
+    assert rows.trained_on(elsewhere, record()).failed == {}
+    assert rows.trained_on(cells, record(), held_out="CNN on MNIST").failed == {}
 
 
 def test_memory_and_time_are_limits():
