@@ -268,7 +268,7 @@ def run_optimise(arguments: argparse.Namespace) -> None:
         for line in asked:
             say(line)
     if arguments.write:
-        _write(arguments, answer, target.partition)
+        _write(arguments, answer, target)
 
 
 def _results_of(study: Study, machine: str) -> Path:
@@ -362,8 +362,8 @@ def searched_lines(answer: Answer) -> list[str]:
     return lines
 
 
-def _write(arguments: argparse.Namespace, answer: Answer, partition: str | None) -> None:
-    """Write a candidate's files, and run its script where that is asked for; `partition`: that of the target."""
+def _write(arguments: argparse.Namespace, answer: Answer, target: TargetRecord) -> None:
+    """Write a candidate's files, and run its script where that is asked for."""
     from tare.core.errors import UserError
     from tare.core.progress import say
     from tare.predict.jobs import BUILD, Plan, submit, write_files
@@ -375,18 +375,19 @@ def _write(arguments: argparse.Namespace, answer: Answer, partition: str | None)
         if not 1 <= (number or 1) <= len(ranked):
             raise UserError(f"--candidate {number or 1}: the answer has {len(ranked)}, counted from 1")
         row = ranked[(number or 1) - 1]
-    request = answer.request
+    request, partition = answer.request, target.partition
     plan = Plan(
         request=request if request.queue or partition is None else request.replace(queue=partition),
         choice=answer.choice,
         row=row,
         folder=arguments.write.absolute(),
         processor=answer.processor,
+        device=target.device,
         searched=searched,
     )
     written = write_files(plan)
     names = ", ".join(path.name for path in written)
-    say(f"{row.candidate.name}: {names} are in {plan.folder}; {BUILD} makes the environment")
+    say(f"{row.candidate.name}: {names} are in {plan.folder}; {BUILD} has to run once, before the job")
     if arguments.submit:
         say(submit(plan, arguments.submit))
 
