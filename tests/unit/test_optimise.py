@@ -557,7 +557,7 @@ def test_a_further_network_has_as_many_parameters_as_it_says(number):
 def test_cells_become_rows_with_what_their_environment_adds():
     found = rows.trained_on(grid_cells({"host": 0.0, "docker": 2e-4, "apptainer": -1e-5}), record())
     assert len(found.rows) == len(NETWORKS) * 3 * 2 * 3 and not found.left_out
-    assert found.environment_step_s == pytest.approx({"host": 0, "docker": 2e-4, "apptainer": 0}, abs=1e-9)
+    assert found.effects.added == pytest.approx({"host": 0, "docker": 2e-4, "apptainer": 0}, abs=1e-9)
     fitted = models.fit_roofline(found.rows)
     assert {name: fitted.factors[name] for name in FACTORS} == pytest.approx(FACTORS, rel=0.1)
     assert (fitted.call_s, fitted.step_s) == pytest.approx((CALL_S, STEP_S), rel=0.2)
@@ -763,9 +763,9 @@ def test_what_a_setting_multiplies_a_row_by_is_told_by_other_networks():
     trained = rows.trained_on(cells, record())
     own = {row.workload: row for row in trained.rows if row.settings}
     assert own["CNN on MNIST"].factor == pytest.approx(0.8) and len(own) == len(NETWORKS)
-    assert trained.factors == {(("layout", "channels-last"),): pytest.approx(0.8)}
+    assert trained.effects.factors == {(("layout", "channels-last"),): pytest.approx(0.8)}
     few = rows.trained_on([one for one in cells if not one.settings or one.workload == "mnist_cnn"], record())
-    assert few.factors == {}
+    assert few.effects.factors == {}
     assert few.left_out[0].endswith("last: no other network was timed with and without its settings")
 
 
@@ -785,13 +785,13 @@ def test_a_network_that_is_held_out_has_no_part_in_what_environments_add_and_set
     kept = [one for one in cells if one not in of_alexnet]
     alone = rows.trained_on(kept, record())
     found = rows.trained_on([*kept, *slow], record(), held_out="AlexNet")
-    assert found.rows == alone.rows and found.setting_logs == alone.setting_logs
-    assert found.environment_step_s == alone.environment_step_s
+    assert found.rows == alone.rows
+    assert found.effects == alone.effects
     jobs = {rows.job_of(one.workload, one.options, one.batch) for one in of_alexnet}
     assert jobs <= set(found.work) and jobs <= set(found.memory_bytes), "what a step does needs no time"
     only = [one for one in cells if one.env == "host" or one.title == "AlexNet"]
-    assert "docker" in rows.trained_on(only, record()).environment_step_s
-    assert "docker" not in rows.trained_on(only, record(), held_out="AlexNet").environment_step_s
+    assert "docker" in rows.trained_on(only, record()).effects.added
+    assert "docker" not in rows.trained_on(only, record(), held_out="AlexNet").effects.added
 
 
 def test_what_is_known_to_fail_is_not_ranked_by_what_others_gain():
@@ -839,7 +839,7 @@ def test_a_batch_between_measured_ones_has_the_memory_of_the_line_through_them()
     own = choose._Chooser(
         request=requests.Request(workload="mnist_cnn", batches=(64,)),
         **{"target": record(), "work_of": None, "predictor": None, "lacking": {}},
-        trained=rows.Trained(rows=(), work={}, environment_step_s={}, left_out=(), memory_bytes={
+        trained=rows.Trained(rows=(), work={}, effects=rows.Effects.of([]), left_out=(), memory_bytes={
             rows.job_of("mnist_cnn", {}, batch): taken for batch, taken in ((32, 100), (64, 200), (256, 800))
         }),
     )  # fmt: skip
@@ -1121,7 +1121,8 @@ def test_the_benchmark_of_predictions_writes_the_page_with_all_that_was_measured
     assert "\n".join(module.page(read_json(module.KEPT))) + "\n" == page
     assert "| workload | linear | 234 | 0 | " in page and "| environment | roofline | 234 | 0 | " in page
     assert "## By batch range" in page and "| 64 to 255 | 156 | " in page and "| SqueezeNet 1.1 | 18 | 0 | " in page
-    assert "The model roofline, which" in page and "within 3% of the best" in page
+    assert "| workload | chosen | 234 | 0 | " in page and "Of all rows, `tare optimise` uses roofline." in page
+    assert "not recomputed" not in page and "within 3% of the best" in page
     assert re.search(r"\| CNN on MNIST \| host, .* \| yes \| [\d.]+ s \| [\d.]+ s \| [+-]", page)
     best = "host, torch-2.13, 2 threads, batch 64, layout=channels-last"
     assert f"| CNN on MNIST | no | 3 of 3 | better | {best} | 0." in page
