@@ -269,6 +269,70 @@ def test_arguments_of_modaks_form_are_words_and_only_the_jobs_own_options_count(
     assert command is None or found.command == ("python", *command)
 
 
+def test_modaks_runtime_cores_and_memory_are_read_and_the_rest_is_named(tmp_path):
+    given = modak(enable_autotuning=True, autotuning={"tuner": "cresta"})
+    given["job"]["application"] |= {
+        "container_runtime": "Singularity",
+        "mpi_ranks": 1,
+        "pre-execution": "module load",
+    }
+    given["job"]["application"] |= {"post-execution": ""}
+    given["job"]["job_options"] |= {"core_count": 8, "minimum_memory_per_processor": "2 GB", "node_exclusive": True}
+    given["job"]["target"] = {"name": "egi", "job_scheduler_type": "torque"}
+    found, notes = requests.read_request(written(tmp_path, given), "mnist_cnn_equal")
+    assert found.environments == ("apptainer",) and found.threads == (8,) and found.memory_bytes == 16 << 30
+    names = "job_options.request_gpus, job_options.node_exclusive, application.pre-execution, target.name, "
+    rest = "target.job_scheduler_type, optimisation.autotuning: passed over, because no prediction or job script"
+    assert any(note.startswith(names + rest) for note in notes)
+    assert not any("mpi_ranks" in note or "post-execution" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "application", "threads", "says"),
+    [
+        (
+            {"core_count": 8, "core_count_per_process": 4},
+            {},
+            (4,),
+            "core_count 8 contradicts job_options.core_count_per",
+        ),
+        ({"core_count_per_process": 4}, {"threads": 2}, (2,), "per_process 4 contradicts application.threads 2"),
+        ({"core_count": 8, "process_count_per_node": 2}, {}, None, "core_count is of several processes together"),
+        (
+            {"core_count": 8, "node_count": 2},
+            {},
+            None,
+            "node_count is 2: what is predicted is one process on one node",
+        ),
+        (
+            {"core_count_per_process": 4},
+            {"mpi_ranks": 2},
+            (4,),
+            "application.mpi_ranks is 2: what is predicted is one",
+        ),
+        ({"core_count": "many"}, {}, None, "job_options.core_count: 'many' is no number of cores"),
+        ({"minimum_memory_per_processor": "2 GB"}, {}, None, "passed over: the number of cores is not given"),
+        (
+            {"core_count": 2, "minimum_memory_per_processor": "2 GB", "memory_limit": "3 GB"},
+            *({}, (2,), "minimum_memory_per_processor was passed over: memory_limit counts"),
+        ),
+        (
+            {},
+            {"container_runtime": "dokcer"},
+            None,
+            "container_runtime: 'dokcer' is not known and was passed over: did",
+        ),
+    ],
+)
+def test_what_modaks_form_says_of_cores_is_used_where_it_is_clear(tmp_path, options, application, threads, says):
+    given = modak()
+    given["job"]["job_options"] |= options
+    given["job"]["application"] |= application
+    found, notes = requests.read_request(written(tmp_path, given), "mnist_cnn_equal")
+    assert found.threads == threads and any(says in note for note in notes)
+    assert found.memory_bytes == (3 << 30 if "memory_limit" in options else None) and found.environments is None
+
+
 def test_digits_that_no_number_has_are_passed_over(tmp_path):
     given = modak()
     given["job"]["application"]["arguments"] = f"-batch_size={'9' * 5000}"
