@@ -307,7 +307,7 @@ def measured_lines(answer: Answer) -> list[str]:
     found = answer.measured
     if found is None:
         return []
-    what = f"ratios to the framework's default, which is first ({found.level:.0%}):"
+    what = f"ratios of whole jobs to the framework's default, which is first ({found.level:.0%}):"
     lines = [f"measured in {found.rounds} rounds; {what}"] if found.rows else []
     for row in found.rows:
         predicted = "not predicted" if row.predicted is None else f"predicted {_seconds(row.predicted.seconds)}"

@@ -24,7 +24,7 @@ from tare.predict import elapsed as times
 from tare.predict.cases import PRECISION, Case
 from tare.predict.models import MODELS, Fit
 from tare.predict.predictor import Predictor, best_of, train
-from tare.predict.requests import ALLOCATOR, FACTORS, GIB, Request
+from tare.predict.requests import ALLOCATOR, COMPILE, FACTORS, GIB, Request
 from tare.predict.rows import Trained, job_of
 from tare.predict.targets import TargetRecord
 from tare.predict.work import Work
@@ -281,6 +281,10 @@ class _Chooser:
             known = ", ".join(map(str, target.threads))
             how = self._measured_by(f"threads={candidate.threads}")
             yield f"the target was measured with {known} threads, not with {candidate.threads}: {how}"
+        for factor, level in candidate.settings:
+            if factor == COMPILE:
+                how = self._measured_by(f"{factor}={level}")
+                yield f"the time that {factor}={level} takes before and in the first step is not predicted: {how}"
         if candidate.settings and candidate.settings not in self.trained.effects.factors:
             own = [f"{factor}={level}" for factor, level in candidate.settings]
             grid = f"`tare grid --settings {own[0]}`, or " if len(own) == 1 else ""

@@ -23,7 +23,7 @@ from tare.model.studies import arms
 from tare.model.studies.stacks import BOUND, framework_of, known_stacks
 from tare.model.words import nearest
 
-ALLOCATOR = "allocator"
+ALLOCATOR, COMPILE = "allocator", "compile"
 FACTORS: Mapping[str, tuple[str, ...]] = {ALLOCATOR: arms.COMMON[ALLOCATOR], **arms.SETTINGS}
 GIB = 1 << 30
 MOST_COUNTED = 1_000_000  # processes or cores
@@ -214,11 +214,16 @@ def _checked(given: dict[str, Any], reading: Reading) -> Request:
 
 
 def setting_of(text: str) -> tuple[str, str]:
-    """Factor and level of `factor=level`. Raises UserError: there is no such setting, or it is the default."""
+    """Factor and level of `factor=level`. Raises UserError: no such setting, the default, or a compiler."""
     factor, _, level = text.partition("=")
+    if factor == COMPILE:
+        raise UserError(
+            f"--settings {text}: a cell times steps without a compiler's work: measure it with "
+            "`tare optimise --search`, which compares whole jobs"
+        )
     if level in FACTORS.get(factor, ())[1:]:
         return factor, level
-    known = [f"{name}={one}" for name, levels in FACTORS.items() for one in levels[1:]]
+    known = [f"{name}={one}" for name, levels in FACTORS.items() if name != COMPILE for one in levels[1:]]
     raise UserError(f"--settings {text}: no such setting: {nearest(text, known)}")
 
 

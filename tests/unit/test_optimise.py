@@ -754,6 +754,11 @@ def test_what_lies_within_what_predictions_are_off_by_is_a_tie():
             "layout=channels-last`, or measure it with --search, or compare it",
         ),
         ({"settings": {"compile": ("xla",)}}, "xla", "compile=xla is a setting of tensorflow, not of torch"),
+        (
+            {"settings": {"compile": ("inductor",)}},
+            "inductor",
+            "the time that compile=inductor takes before and in the first step is not predicted: measure it with",
+        ),
         ({"settings": {"graph": ("capture",)}}, "capture", "graph=capture can't be had on a CPU: graphs are"),
         (
             {"batches": (64, 128), "loss_within": 0.002},
@@ -788,14 +793,25 @@ def test_what_is_only_not_predicted_may_be_measured():
     assert may == {(layout,), (amp,), (amp, layout)}, "their loss is measured, too"
 
 
-def with_layout(cells, factor=0.8, noise=0.02):
+def test_a_compiler_that_a_grid_has_timed_is_not_predicted_and_may_be_measured():
+    compiled = with_layout(grid_cells(), setting={"compile": "inductor"})
+    found = chosen({"environments": ("host",), "settings": {"compile": ("inductor",)}}, cells=compiled)
+    own = [one for one in found.excluded if one.candidate.settings]
+    assert len(own) == 2 and all(
+        one.measurable and "in the first step is not predicted" in one.reason for one in own
+    )
+    assert not any(row.candidate.settings for row in found.ranked)
+
+
+def with_layout(cells, factor=0.8, noise=0.02, setting=None):
     """Cells, and one with channels-last of each network's host cells at two threads."""
+    setting = setting or {"layout": "channels-last"}
     generator, found = np.random.default_rng(9), list(cells)
     for one in cells:
         if (one.env, one.threads, one.batch) == ("host", 2, 64):
             seconds = one.profiled().plain_step_s[1] * factor * math.exp(generator.normal(0, noise))
             options = dict(one.options)
-            own = cell(one.workload, "host", 2, 64, seconds, options=options, settings={"layout": "channels-last"})
+            own = cell(one.workload, "host", 2, 64, seconds, options=options, settings=setting)
             found.append(own)
     return found
 
@@ -808,6 +824,10 @@ def test_a_setting_that_was_timed_on_other_networks_is_predicted():
     assert first.candidate.settings == (("layout", "channels-last"),) and second.candidate.settings == ()
     assert first.step_s / second.step_s == pytest.approx(0.8, rel=0.02) and not first.tied
     assert first.elapsed.low < first.elapsed.seconds < first.elapsed.high
+    saved = sum(second.elapsed.terms.values()) - sum(first.elapsed.terms.values())
+    assert first.elapsed.terms["layout=channels-last"] == pytest.approx(-saved) and saved > 0
+    assert second.why == f"layout=channels-last: {saved:+.3g} s"
+    assert {name: first.elapsed.terms[name] for name in second.elapsed.terms} == pytest.approx(second.elapsed.terms)
     told = {one.candidate.settings: one.reason for one in found.excluded}
     assert "amp=bf16 was timed on the target: `tare grid --settings amp=bf16`, or" in told[("amp", "bf16"),]
     both = told[("amp", "bf16"), ("layout", "channels-last")]
@@ -1153,6 +1173,8 @@ def test_a_target_may_be_a_node_of_a_partition_which_a_job_measures(measured, mo
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert main(["grid", "--settings", "compile=inductor"]) == 2
+    assert "a cell times steps without a compiler's work: measure it with" in capsys.readouterr().err
     assert main(["grid", "--settings", "layout=channels"]) == 2
     assert "no such setting: did you mean 'layout=channels-last'?" in capsys.readouterr().err
     for words in (["target", "--partition", "thin"], ["grid", "--partition", "thin", "--minutes", "3"]):
