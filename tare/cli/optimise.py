@@ -7,15 +7,14 @@ import contextlib
 import json
 import math
 import sys
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tare.model.studies.study import Study
     from tare.predict.answers import Answer, Measured
-    from tare.predict.choose import Choice
+    from tare.predict.choose import Candidate, Choice
     from tare.predict.requests import Request
     from tare.predict.rows import Trained
     from tare.predict.search import Searched
@@ -448,15 +447,34 @@ def lines_of(
         lines.append(f"nothing is predicted: {next(iter(choice.lacking.values()))}")
     if choice.workloads_wanted:
         lines.append(f"no interval: the grid needs {choice.workloads_wanted} more networks for one")
-    reasons = Counter(one.reason for one in choice.excluded)
-    for reason, count in reasons.items():
-        first = next(one.candidate.name for one in choice.excluded if one.reason == reason)
-        others = f" and {count - 1} more" if count > 1 else ""
-        lines.append(f"excluded: {first}{others}: {reason}")
+    for reason in dict.fromkeys(one.reason for one in choice.excluded):
+        names = names_of([one.candidate for one in choice.excluded if one.reason == reason])
+        lines.append(f"excluded: {names}: {reason}")
     if trained.left_out:
         left = trained.left_out
-        lines.append(f"{len(left)} timed steps were left out of the training; the first: {left[0]}")
+        lines.append(
+            f"{len(left)} timed steps were left out of the training (--json has them all); the first: {left[0]}"
+        )
     return lines
+
+
+def names_of(candidates: Sequence[Candidate]) -> str:
+    """Names of candidates: levels by dimension where these are all of their combinations, else one by one."""
+    levels = [
+        list(dict.fromkeys(own))
+        for own in (
+            [one.env for one in candidates],
+            [one.stack for one in candidates],
+            [str(one.threads) for one in candidates],
+            [str(one.batch) for one in candidates],
+            [" and ".join(f"{factor}={level}" for factor, level in one.settings) for one in candidates],
+        )
+    ]
+    if math.prod(map(len, levels)) != len(candidates):
+        return "; ".join(one.name for one in candidates)
+    env, stack, threads, batch, settings = (" or ".join(one or "no setting" for one in own) for own in levels)
+    words = [env, stack, f"{threads} threads", f"batch {batch}"]
+    return ", ".join(words if levels[-1] == [""] else [*words, settings])
 
 
 def _seconds(seconds: float) -> str:

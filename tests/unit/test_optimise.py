@@ -18,6 +18,7 @@ from campaign_builders import launch_record
 from step_builders import CALL_S, FACTORS, STEP_S, TARGET, drawn_work, truth
 from test_benchmarks import load
 
+from tare.cli import optimise
 from tare.cli.main import main
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import read_json
@@ -1005,10 +1006,25 @@ def test_the_command_tells_ranks_reasons_and_what_was_passed_over(measured, caps
     said = capsys.readouterr().out
     assert "passed over: bach is not known" in said and "mnist_cnn on P (m), " in said
     assert "1  host, torch-2.13, 2 threads, batch 64: " in said and "(90%: " in said
-    assert "excluded: podman, torch-2.13, 1 threads, batch 64 and 1 more: starts of podman" in said
+    assert "excluded: podman, torch-2.13, 1 or 2 threads, batch 64: starts of podman" in said
     assert measured("{workload: mnist_cnn}", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["ranked"][0]["candidate"]["env"] == "host" and found["notes"] == []
+
+
+def test_every_candidate_that_is_excluded_is_named():
+    def one(env, threads, *settings):
+        return choose.Candidate(env=env, stack="s", threads=threads, batch=8, settings=settings)
+
+    layout, amp = ("layout", "channels-last"), ("amp", "bf16")
+    assert optimise.names_of([one("host", 2)]) == one("host", 2).name
+    assert (
+        optimise.names_of([one("host", 2, amp, layout)])
+        == "host, s, 2 threads, batch 8, amp=bf16 and layout=channels-last"
+    )
+    every = [one(env, threads, *own) for env in ("host", "vm") for threads in (1, 2) for own in ((), (layout,))]
+    assert optimise.names_of(every) == "host or vm, s, 1 or 2 threads, batch 8, no setting or layout=channels-last"
+    assert optimise.names_of(every[:3]) == "; ".join(row.name for row in every[:3])
 
 
 @pytest.fixture
@@ -1145,7 +1161,7 @@ def test_a_job_that_cannot_be_counted_is_tried_once_and_told(measured, monkeypat
     monkeypatch.setattr(grid, "count_job", counted)
     assert measured("{workload: mnist_cnn, batch: [64, 96, 96]}") == 0
     said = capsys.readouterr().out
-    assert asked == [96] and "batch 96 and 5 more: a step of mnist_cnn could not be counted" in said
+    assert asked == [96] and "host or docker or apptainer, torch-2.13, 1 or 2 threads, batch 96: a step of" in said
     assert measured("{workload: mnist_cnn, batch: 96}") == 3
     assert "it depends on values" in capsys.readouterr().err
 
