@@ -26,6 +26,7 @@ from tare.worker.settings import isa
 
 IMAGE = "tare-job"  # an image in Docker, Podman or Charliecloud; its tag is a hash of what it is made of
 BUILD, REQUIREMENTS, DOCKERFILE, DEFINITION = "build.sh", "requirements.txt", "Dockerfile", "apptainer.def"
+BUILT = "built.txt"  # what the build script made last
 BUNDLE = "bundle.json"  # of an OCI bundle, without the folder of the job
 SCRIPTS: Mapping[str, str] = {"slurm": "job.sbatch", "pbs": "job.pbs", "shell": "job.sh"}
 ELAPSED, OUTPUT = "elapsed.txt", "output.txt"
@@ -83,6 +84,11 @@ class Plan:
         """Name and tag of its image: other packages have another tag."""
         made_of = dockerfile(self.stack) + _requirements(self.stack)
         return f"{IMAGE}:{sha256_text(made_of)[:12]}"
+
+    @property
+    def build(self) -> str:
+        """What the build script notes at its end: another environment or stack has another one."""
+        return f"{self.candidate.env} {self.image}"
 
     @property
     def minutes(self) -> int:
@@ -202,7 +208,7 @@ def definition(stack: Stack) -> str:
 
 def build_script(plan: Plan, stack: Stack) -> str:
     """What makes the environment in which the job runs; pure."""
-    image = plan.image
+    image, made = plan.image, MADE.get(plan.candidate.env)
     builds = {
         "host": [
             f"python{stack.python} -m venv venv",
@@ -215,6 +221,7 @@ def build_script(plan: Plan, stack: Stack) -> str:
         "pyxis": [f"docker build --tag {image} .", f"enroot import --output job.sqsh dockerd://{image}"],
         "slurm_oci": [
             f"podman build --tag {image} .",
+            "rm -rf bundle",
             "mkdir -p bundle/rootfs",
             f'podman export "$(podman create {image})" | tar --extract --directory bundle/rootfs',
             "runc spec --rootless --bundle bundle",
@@ -226,7 +233,9 @@ def build_script(plan: Plan, stack: Stack) -> str:
         f"# Makes {plan.candidate.env} with {stack.name}, once. It needs the network.",
         "set -eu",
         'cd "$(dirname "$0")"',
+        *([f"rm -rf {made.partition('/')[0]} {BUILT}"] if made is not None else []),
         *builds[plan.candidate.env],
+        *([f"echo {shlex.quote(plan.build)} > {BUILT}"] if made is not None else []),
     )
 
 
@@ -247,8 +256,9 @@ def _guard(plan: Plan) -> str:
     env, made = plan.candidate.env, MADE.get(plan.candidate.env)
     test = f"{env} image inspect {plan.image} > /dev/null"
     if made is not None:
-        test = f"test -e {shlex.quote(str(plan.folder / made))}"
-    says = f"{env} is not built: run {plan.folder / BUILD} first"
+        path, note = (shlex.quote(str(plan.folder / name)) for name in (made, BUILT))
+        test = f"test -e {path} && grep -qxF {shlex.quote(plan.build)} {note}"
+    says = f"{env} is not built with {plan.stack.name}: run {plan.folder / BUILD} first"
     return f"{test} || {{ echo {shlex.quote(says)} >&2; exit 1; }}"
 
 
@@ -428,7 +438,8 @@ def submit(plan: Plan, kind: str) -> str:
         raise UserError(f"Slurm starts the containers of {plan.candidate.env}: give --submit slurm")
     if not _is_built(plan, kind):
         raise UnavailableError(
-            f"{plan.candidate.env} is not built for the job", f"sh {shlex.quote(str(plan.folder / BUILD))}"
+            f"{plan.candidate.env} is not built with {plan.stack.name} for the job",
+            f"sh {shlex.quote(str(plan.folder / BUILD))}",
         )
     path, times = str(plan.folder / SCRIPTS[kind]), plan.folder / ELAPSED
     if kind == "slurm":
@@ -455,9 +466,10 @@ def submit(plan: Plan, kind: str) -> str:
 
 def _is_built(plan: Plan, kind: str) -> bool:
     """Whether the environment is there, as far as that can be seen here: another node has its own images."""
-    env = plan.candidate.env
+    env, note = plan.candidate.env, plan.folder / BUILT
     if env in MADE:
-        return (plan.folder / MADE[env]).exists()
+        is_there = (plan.folder / MADE[env]).exists() and note.exists()
+        return is_there and note.read_text(encoding="utf-8").strip() == plan.build
     return kind != "shell" or run([env, "image", "inspect", plan.image], timeout_s=ANSWER_S).ok
 
 

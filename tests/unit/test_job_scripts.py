@@ -49,6 +49,7 @@ def test_slurm_starts_its_own_containers_with_the_folder_of_the_job(tmp_path):
     made = plan(tmp_path, ranked(10.0, "slurm_oci"))
     jobs.write_files(made)
     (made.folder / "bundle").mkdir()
+    (made.folder / jobs.BUILT).write_text(f"{made.build}\n")
     (made.folder / jobs.BUNDLE).write_text('{"mounts": [{"destination":"/proc"}]}')
     (tmp_path / "srun").write_text('#!/bin/sh\necho "$@"\n')
     (tmp_path / "srun").chmod(0o755)
@@ -156,19 +157,24 @@ def test_what_is_not_built_is_refused_and_ends_the_script(tmp_path):
         (guard,) = (line for line in jobs.script(made, "slurm").splitlines() if "is not built" in line)
         if env in jobs.MADE:
             with pytest.raises(
-                UnavailableError, match=rf"^{env} is not built for the job \(to fix it: sh .*build\.sh"
+                UnavailableError,
+                match=rf"^{env} is not built with torch-2.13 for the job \(to fix it: sh .*build\.sh",
             ):
                 jobs.submit(made, "slurm")
             (made.folder / jobs.MADE[env]).parent.mkdir(parents=True, exist_ok=True)
             (made.folder / jobs.MADE[env]).touch()
-            assert jobs._is_built(made, "slurm")
-            assert subprocess.run(["sh", "-c", guard]).returncode == 0
+            build = jobs.build_script(made, made.stack).splitlines()
+            for noted, is_built in ((f"{env} of another stack", False), (build[-1].split("'")[1], True)):
+                (made.folder / jobs.BUILT).write_text(f"{noted}\n")
+                assert jobs._is_built(made, "slurm") == is_built
+                assert (subprocess.run(["sh", "-c", guard], capture_output=True).returncode == 0) == is_built
+            assert any(line.startswith("rm -rf") and line.endswith(jobs.BUILT) for line in build)
             (made.folder / jobs.MADE[env]).unlink()
         ended = subprocess.run(
             ["sh", "-c", guard], env={"PATH": "/nowhere"}, executable="/bin/sh", capture_output=True
         )
         assert ended.returncode == 1 and f"run {made.folder}/build.sh first" in ended.stderr.decode()
-    with pytest.raises(UnavailableError, match="host is not built for the job"):
+    with pytest.raises(UnavailableError, match="host is not built with torch"):
         jobs.submit(plan(tmp_path), "shell")
 
 
@@ -181,7 +187,7 @@ def test_an_image_is_looked_for_where_the_job_runs(tmp_path, monkeypatch, engine
     assert jobs._is_built(made, "shell")
     other = dataclasses.replace(made, row=ranked(10.0, engine, stack="torch-1.4"))
     assert not jobs._is_built(other, "shell") and jobs._is_built(other, "slurm"), "a node has its own images"
-    with pytest.raises(UnavailableError, match=f"{engine} is not built for the job"):
+    with pytest.raises(UnavailableError, match=f"{engine} is not built with torch-1.4 for the job"):
         jobs.submit(other, "shell")
 
 
