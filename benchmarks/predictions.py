@@ -26,25 +26,25 @@ from tare.model.registry import describe_workload
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import grid_folder, target_record
 from tare.predict.answers import Answer, read_answers
-from tare.predict.judge import GROUPINGS, NEAR, Score, by_group, table, tries
+from tare.predict.judge import CHOSEN, GROUPINGS, NEAR, Score, by_group, table, tries
 from tare.predict.models import MODELS
+from tare.predict.predictor import best_of, train
 from tare.predict.rows import Trained, read_cells, trained_on
 from tare.predict.targets import TargetRecord, name_of, read_target
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT, PAGE = ROOT / "benchmarks/predictions.json", ROOT / "docs/predictions.md"
-WORKLOAD = "workload"  # the grouping by which the model is chosen
+FORM = 2  # of what is kept: 1 had no choice within what is left out, and looked at places that were predicted alone
 ERRORS = ("steps", "refused", "median error", "90th percentile", "inside 90% intervals")
 REGRETS = ("mean regret", "worst", f"within {NEAR:.0%} of the best", "default", "best so far", "random")
 
 
 def judged(target: TargetRecord, cells: Sequence[GridCell], trained: Trained) -> dict[str, Any]:
-    """Scores of all models, and those of the one that is chosen by group."""
+    """Scores of all models and of the choice among them, and those of the choice by group."""
     tried = tries(trained.rows, MODELS)
     scores = table(tried)
-    of_networks = [one for one in scores if one.left_out == WORKLOAD and one.median_error is not None]
-    chosen = min(of_networks, key=lambda one: one.median_error or 0.0).model
     return {
+        "form": FORM,
         **{name: getattr(target, name) for name in ("machine", "processor", "stack", "at")},
         "target_s": target.seconds,
         "grid_s": sum((one.end_ns - one.spawn_ns) / 1e9 for one in cells if one.end_ns and one.spawn_ns),
@@ -52,11 +52,11 @@ def judged(target: TargetRecord, cells: Sequence[GridCell], trained: Trained) ->
         "networks": len({row.workload for row in trained.rows}),
         "not_used": list(trained.left_out),
         "scores": [asdict(one) for one in scores],
-        "chosen": chosen,
+        "chosen": best_of({name: train(fit, trained.rows) for name, fit in MODELS.items()}),
         "groups": {
             left_out: [asdict(one) for one in by_group(left_out, model, own)]
             for (left_out, model), own in tried.items()
-            if model == chosen
+            if model == CHOSEN
         },
     }
 
@@ -91,7 +91,7 @@ def page(found: Mapping[str, Any] | None) -> Iterator[str]:
     if found is None:
         yield "**No grid has been published so far, so the errors on real machines are not known.**"
         return
-    scores = [Score(**one) for one in found["scores"]]
+    scores, is_former = [Score(**one) for one in found["scores"]], found.get("form", 1) < FORM
     yield from _prose(
         f"{found['processor']} ({found['machine']}), {found['stack']}, {found['at'][:10]}. {found['steps']} "
         f"training steps of {found['networks']} networks took {_minutes(found['grid_s'])} of launches. "
@@ -103,12 +103,30 @@ def page(found: Mapping[str, Any] | None) -> Iterator[str]:
     header = ("left out", "model")
     yield from markdown((*header, *ERRORS), [[one.left_out, one.model, *_errors(one)] for one in scores])
     yield ""
+    yield from _prose(
+        "These numbers are older than this form of the page, and were not recomputed. What an environment adds to "
+        "steps was measured on all networks and environments, also on those left out, so errors may be too small. "
+        "There is no row for the choice among the models when it is made without what is left out. Shares have no "
+        "interval."
+        if is_former
+        else f"{CHOSEN.capitalize()} is the model with the smallest error on the networks that are not left out. "
+        "What environments add to steps, and what settings gain, is measured without what is left out. An "
+        "environment that is left out adds what the median of the others adds. The interval of a share takes "
+        "into account that steps of one network resemble each other."
+    )
+    yield ""
     yield "## Regret"
     yield ""
+    places = (
+        "the fastest predicted place of the same job, so it may be too small: measured places without a prediction "
+        "were not counted"
+        if is_former
+        else "the fastest measured place of the same job, predicted or not"
+    )
     yield from _prose(
-        "How much longer the steps of a choice take than in the fastest measured place of the same job. A place "
-        "is an environment with a number of threads. Next to it is the mean regret of always taking the host with "
-        "all threads (default), the best place of the other networks (best so far), or a random place."
+        f"How much longer the steps of a choice take than in {places}. A place is an environment with a number of "
+        "threads. Next to it is the mean regret of always taking the host with all threads (default), the best "
+        "place of the other networks (best so far), or a random place."
     )
     yield ""
     regrets = [[one.left_out, one.model, *_regrets(one)] for one in scores]
@@ -118,7 +136,12 @@ def page(found: Mapping[str, Any] | None) -> Iterator[str]:
         yield ""
         yield f"## By {left_out}"
         yield ""
-        yield f"The model {found['chosen']}, which `tare optimise` uses. Each row was left out of the training."
+        yield (
+            f"The model {found['chosen']}. Each row was left out of the training."
+            if is_former
+            else "The model that is chosen without each row's group. Of all rows, `tare optimise` uses "
+            f"{found['chosen']}."
+        )
         yield ""
         yield from markdown((left_out, *ERRORS), [[one["left_out"], *_errors(Score(**one))] for one in rows])
     yield ""
@@ -142,7 +165,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[s
 
 
 def _errors(one: Score) -> list[str]:
-    covered = "no interval"
+    covered = f"{one.covered / one.intervals:.0%} of {one.intervals}" if one.intervals else "no interval"
     if one.coverage is not None:
         share, low, high = one.coverage
         covered = f"{share:.0%} ({low:.0%} to {high:.0%}) of {one.intervals}"

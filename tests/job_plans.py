@@ -4,7 +4,7 @@ import sys
 
 from tare.predict.choose import Candidate, Choice, Ranked
 from tare.predict.elapsed import Elapsed
-from tare.predict.jobs import Plan
+from tare.predict.jobs import BUILT, Plan
 from tare.predict.requests import Request
 
 COMMAND = ("python3", "train.py", "--name", "a b")
@@ -32,4 +32,5 @@ def with_venv(made):
     found = made.folder / "venv" / "bin"
     found.mkdir(parents=True)
     (found / "python3").symlink_to(sys.executable)
+    (made.folder / BUILT).write_text(f"{made.build}\n")
     return made

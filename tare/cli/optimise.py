@@ -7,15 +7,14 @@ import contextlib
 import json
 import math
 import sys
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tare.model.studies.study import Study
     from tare.predict.answers import Answer, Measured
-    from tare.predict.choose import Choice
+    from tare.predict.choose import Candidate, Choice
     from tare.predict.requests import Request
     from tare.predict.rows import Trained
     from tare.predict.search import Searched
@@ -140,7 +139,7 @@ def run_target(arguments: argparse.Namespace) -> None:
     study, began = settled(load_checked(arguments.study)), time.monotonic()
     processor, partition = facts.processor_name(study.found_device), arguments.partition
     out = arguments.out or target_record(name_of(f"slurm {partition}" if partition else processor))
-    refuse_other(out, processor)
+    refuse_other(out, processor, study.stack)
     parts = out.with_name(f"{out.name}.parts")
     found = measure_parts(
         arguments.study,
@@ -225,7 +224,14 @@ def run_optimise(arguments: argparse.Namespace) -> None:
     device = fitting_device(study.stack)[0] if study.device == "auto" else study.device
     processor = facts.processor_name(device)
     target = read_target(arguments.target or target_record(name_of(processor)), processor)
-    trained = trained_on(read_cells(arguments.grid or grid_folder(target.machine, target.stack)), target)
+    if study.stack != target.stack:
+        raise UserError(
+            f"the target was measured with the stack {target.stack}, and {arguments.study} has {study.stack}: name "
+            f"a study of {target.stack} with --study, or a target of {study.stack} with --target"
+        )
+    cells = read_cells(arguments.grid or grid_folder(target.machine, target.stack))
+    held_out = describe_workload(request.workload, request.options)["title"] if arguments.held_out else None
+    trained = trained_on(cells, target, held_out=held_out)
     if arguments.submit and not arguments.write:
         raise UserError("--submit runs what --write has written: name a folder with --write")
     if arguments.measure is not None and arguments.measure < 1:
@@ -237,8 +243,6 @@ def run_optimise(arguments: argparse.Namespace) -> None:
             f"the target is a node of the partition {target.partition}, and this machine has {processor}: measure "
             f"candidates in a job there (sbatch --partition={target.partition} --exclusive --wrap '…')"
         )
-    if arguments.held_out:
-        trained = trained.without(describe_workload(request.workload, request.options)["title"])
     choice = choose(request, target, trained, _work_of(arguments, request, trained), searches=arguments.search)
     if not arguments.json:
         for line in lines_of(request, target, trained, choice, notes):
@@ -263,7 +267,7 @@ def run_optimise(arguments: argparse.Namespace) -> None:
         for line in asked:
             say(line)
     if arguments.write:
-        _write(arguments, answer, target.partition)
+        _write(arguments, answer, target)
 
 
 def _results_of(study: Study, machine: str) -> Path:
@@ -302,7 +306,7 @@ def measured_lines(answer: Answer) -> list[str]:
     found = answer.measured
     if found is None:
         return []
-    what = f"ratios to the framework's default, which is first ({found.level:.0%}):"
+    what = f"ratios of whole jobs to the framework's default, which is first ({found.level:.0%}):"
     lines = [f"measured in {found.rounds} rounds; {what}"] if found.rows else []
     for row in found.rows:
         predicted = "not predicted" if row.predicted is None else f"predicted {_seconds(row.predicted.seconds)}"
@@ -357,8 +361,8 @@ def searched_lines(answer: Answer) -> list[str]:
     return lines
 
 
-def _write(arguments: argparse.Namespace, answer: Answer, partition: str | None) -> None:
-    """Write a candidate's files, and run its script where that is asked for; `partition`: that of the target."""
+def _write(arguments: argparse.Namespace, answer: Answer, target: TargetRecord) -> None:
+    """Write a candidate's files, and run its script where that is asked for."""
     from tare.core.errors import UserError
     from tare.core.progress import say
     from tare.predict.jobs import BUILD, Plan, submit, write_files
@@ -370,18 +374,19 @@ def _write(arguments: argparse.Namespace, answer: Answer, partition: str | None)
         if not 1 <= (number or 1) <= len(ranked):
             raise UserError(f"--candidate {number or 1}: the answer has {len(ranked)}, counted from 1")
         row = ranked[(number or 1) - 1]
-    request = answer.request
+    request, partition = answer.request, target.partition
     plan = Plan(
         request=request if request.queue or partition is None else request.replace(queue=partition),
         choice=answer.choice,
         row=row,
         folder=arguments.write.absolute(),
         processor=answer.processor,
+        device=target.device,
         searched=searched,
     )
     written = write_files(plan)
     names = ", ".join(path.name for path in written)
-    say(f"{row.candidate.name}: {names} are in {plan.folder}; {BUILD} makes the environment")
+    say(f"{row.candidate.name}: {names} are in {plan.folder}; {BUILD} has to run once, before the job")
     if arguments.submit:
         say(submit(plan, arguments.submit))
 
@@ -442,15 +447,34 @@ def lines_of(
         lines.append(f"nothing is predicted: {next(iter(choice.lacking.values()))}")
     if choice.workloads_wanted:
         lines.append(f"no interval: the grid needs {choice.workloads_wanted} more networks for one")
-    reasons = Counter(one.reason for one in choice.excluded)
-    for reason, count in reasons.items():
-        first = next(one.candidate.name for one in choice.excluded if one.reason == reason)
-        others = f" and {count - 1} more" if count > 1 else ""
-        lines.append(f"excluded: {first}{others}: {reason}")
+    for reason in dict.fromkeys(one.reason for one in choice.excluded):
+        names = names_of([one.candidate for one in choice.excluded if one.reason == reason])
+        lines.append(f"excluded: {names}: {reason}")
     if trained.left_out:
         left = trained.left_out
-        lines.append(f"{len(left)} timed steps were left out of the training; the first: {left[0]}")
+        lines.append(
+            f"{len(left)} timed steps were left out of the training (--json has them all); the first: {left[0]}"
+        )
     return lines
+
+
+def names_of(candidates: Sequence[Candidate]) -> str:
+    """Names of candidates: levels by dimension where these are all of their combinations, else one by one."""
+    levels = [
+        list(dict.fromkeys(own))
+        for own in (
+            [one.env for one in candidates],
+            [one.stack for one in candidates],
+            [str(one.threads) for one in candidates],
+            [str(one.batch) for one in candidates],
+            [" and ".join(f"{factor}={level}" for factor, level in one.settings) for one in candidates],
+        )
+    ]
+    if math.prod(map(len, levels)) != len(candidates):
+        return "; ".join(one.name for one in candidates)
+    env, stack, threads, batch, settings = (" or ".join(one or "no setting" for one in own) for own in levels)
+    words = [env, stack, f"{threads} threads", f"batch {batch}"]
+    return ", ".join(words if levels[-1] == [""] else [*words, settings])
 
 
 def _seconds(seconds: float) -> str:

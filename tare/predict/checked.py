@@ -30,7 +30,7 @@ class Checked:
     predicted: Elapsed | None  # None where it could not be predicted
     measured_s: float  # elapsed time from mean times of launches
     rest_s: float  # of data, model and first step, which come on top
-    # of its elapsed time to the reference's, with an interval at 1 - ALPHA for all together
+    # of its whole job to the reference's, a compiler's work included; with an interval at 1 - ALPHA for all
     ratio: float
     low: float
     high: float
@@ -93,9 +93,9 @@ def compare(
     """Every candidate that has times in each round, in the order of `wanted`, the control after the reference.
 
     The ratio is the mean over rounds of log(candidate / mean of both references), that of the control
-    log(second reference / reference), with Student's interval (Bonferroni over all of them).
+    log(second reference / reference), each of whole jobs, with Student's interval (Bonferroni over all of them).
 
-    `rounds`: times by name, for each round that counts. `time_of`: what is compared, by the times of a launch and
+    `rounds`: times by name, for each round that counts. `time_of`: the measured time, by the times of a launch and
     the steps of the job. `alpha`: of all intervals together; `intervals`: how many they are, where there are others
     than these. Raises UnavailableError: there are too few rounds.
     """
@@ -108,7 +108,7 @@ def compare(
     half_of = t_quantile(alpha / (intervals or max(1, len(names) - 1)), len(rounds) - 1) / math.sqrt(len(rounds))
     steps = {name: request.steps_of(wanted[reference if name == CONTROL else name].batch) for name in names}
     taken = {name: [time_of(one[name], steps[name]) for one in rounds] for name in names}
-    logs = {name: np.log(seconds) for name, seconds in taken.items()}
+    logs = {name: np.log([one[name].whole_s(steps[name]) for one in rounds]) for name in names}
     found = []
     for name in names:
         base = logs[reference] if name in (reference, CONTROL) else (logs[reference] + logs[CONTROL]) / 2

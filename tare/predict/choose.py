@@ -23,8 +23,8 @@ from tare.model.words import nearest
 from tare.predict import elapsed as times
 from tare.predict.cases import PRECISION, Case
 from tare.predict.models import MODELS, Fit
-from tare.predict.predictor import Predictor, train
-from tare.predict.requests import ALLOCATOR, FACTORS, GIB, Request
+from tare.predict.predictor import Predictor, best_of, train
+from tare.predict.requests import ALLOCATOR, COMPILE, FACTORS, GIB, Request
 from tare.predict.rows import Trained, job_of
 from tare.predict.targets import TargetRecord
 from tare.predict.work import Work
@@ -141,7 +141,7 @@ def choose(
     fitted, lacking = _trained(trained, models or MODELS)
     if not fitted and not searches:
         raise UnavailableError(next(iter(lacking.values())))
-    name = min(fitted, key=lambda each: fitted[each].median_error, default=None)
+    name = best_of(fitted)
     predictor = None if name is None else fitted[name]
     chooser = _Chooser(
         request=request, target=target, trained=trained, work_of=work_of, predictor=predictor, lacking=lacking
@@ -224,9 +224,9 @@ class _Chooser:
             work=work,
             target=target.with_threads(candidate.threads),
             precision=PRECISION,
-            environment_step_s=self.trained.environment_step_s[candidate.env],
+            environment_step_s=self.trained.effects.added[candidate.env],
             settings=candidate.settings,
-            factor=self.trained.factors.get(candidate.settings, 1.0),
+            factor=self.trained.effects.factors.get(candidate.settings, 1.0),
         )
         for reason in self.predictor.range.refusals(found):
             raise NotPredictedError(reason)
@@ -262,6 +262,10 @@ class _Chooser:
                 f"whether its loss is within {request.loss_within:.2%} of that of batch {request.batches[0]} is "
                 "not known: only training shows it"
             )
+        job = job_of(request.workload, request.options, candidate.batch)
+        failure = self.trained.failure(job, candidate.env, candidate.threads, candidate.settings)
+        if failure is not None:
+            yield f"it failed on the target: {failure}; `tare grid` tries it again"
         yield from self._memory(candidate)
 
     def _unknowns(self, candidate: Candidate) -> Iterator[str]:
@@ -271,13 +275,17 @@ class _Chooser:
             target.costs_in(candidate.env, imports_of(self.request.workload))
         except UnavailableError as error:
             yield str(error)
-        if candidate.env not in self.trained.environment_step_s:
+        if candidate.env not in self.trained.effects.added:
             yield f"no step was timed in {candidate.env} on the target: `tare grid --environments {candidate.env}`"
         if candidate.threads not in target.threads:
             known = ", ".join(map(str, target.threads))
             how = self._measured_by(f"threads={candidate.threads}")
             yield f"the target was measured with {known} threads, not with {candidate.threads}: {how}"
-        if candidate.settings and candidate.settings not in self.trained.factors:
+        for factor, level in candidate.settings:
+            if factor == COMPILE:
+                how = self._measured_by(f"{factor}={level}")
+                yield f"the time that {factor}={level} takes before and in the first step is not predicted: {how}"
+        if candidate.settings and candidate.settings not in self.trained.effects.factors:
             own = [f"{factor}={level}" for factor, level in candidate.settings]
             grid = f"`tare grid --settings {own[0]}`, or " if len(own) == 1 else ""
             yield f"no step with {' and '.join(own)} was timed on the target: {grid}{self._measured_by(own[0])}"

@@ -70,8 +70,12 @@ def elapsed(prediction: Prediction, once: Once, steps: int, parts: Mapping[str, 
 
 
 def parts_of(model: Model, case: Case) -> dict[str, float]:
-    """What a model makes a step of; a model that knows no parts has one."""
+    """What a model makes a step of, and what its settings add, or save; a model that knows no parts has one."""
     roofline = model.roofline if isinstance(model, Corrected) else model
-    if not isinstance(roofline, Roofline):
-        return {ALL_STEPS: 1.0}
-    return {name: part for name, part in roofline.parts(case).items() if part > 0}
+    found = {ALL_STEPS: 1.0}
+    if isinstance(roofline, Roofline):
+        found = {name: part for name, part in roofline.parts(case).items() if part > 0}
+    if case.settings:
+        name = ", ".join(f"{factor}={level}" for factor, level in case.settings)
+        found[name] = sum(found.values()) * (case.factor - 1)
+    return found

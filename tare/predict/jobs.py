@@ -14,17 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tare.core.errors import UnavailableError, UserError
-from tare.core.files import write_text
+from tare.core.files import sha256_text, write_text
 from tare.core.process import run
 from tare.launch.conditions import ALLOCATORS
-from tare.model.studies.stacks import Stack, framework_of, load_stack
+from tare.model.records.measured import Device
+from tare.model.studies.stacks import Stack, framework_of, load_stack, variants_of
 from tare.predict.choose import Candidate, Choice, Ranked
 from tare.predict.requests import ALLOCATOR, GIB, Request
 from tare.predict.search import Searched
 from tare.worker.settings import isa
 
-IMAGE = "tare-job"  # tag of an image in Docker, Podman or Charliecloud
+IMAGE = "tare-job"  # an image in Docker, Podman or Charliecloud; its tag is a hash of what it is made of
 BUILD, REQUIREMENTS, DOCKERFILE, DEFINITION = "build.sh", "requirements.txt", "Dockerfile", "apptainer.def"
+BUILT = "built.txt"  # what the build script made last
 BUNDLE = "bundle.json"  # of an OCI bundle, without the folder of the job
 SCRIPTS: Mapping[str, str] = {"slurm": "job.sbatch", "pbs": "job.pbs", "shell": "job.sh"}
 ELAPSED, OUTPUT = "elapsed.txt", "output.txt"
@@ -62,13 +64,31 @@ class Plan:
     choice: Choice  # from which it was taken
     row: Ranked
     folder: Path  # of the files, absolute
-    processor: str  # of the target
+    processor: str  # of the target, as the device
+    device: Device = "cpu"
     searched: Searched | None = None  # the search that found it; None where it was predicted
 
     @property
     def candidate(self) -> Candidate:
         """The candidate."""
         return self.row.candidate
+
+    @property
+    def stack(self) -> Stack:
+        """The candidate's stack, with the packages for the device."""
+        name = self.candidate.stack
+        return load_stack(name, self.device if self.device in variants_of(name) else "cpu")
+
+    @property
+    def image(self) -> str:
+        """Name and tag of its image: other packages have another tag."""
+        made_of = dockerfile(self.stack) + _requirements(self.stack)
+        return f"{IMAGE}:{sha256_text(made_of)[:12]}"
+
+    @property
+    def build(self) -> str:
+        """What the build script notes at its end: another environment or stack has another one."""
+        return f"{self.candidate.env} {self.image}"
 
     @property
     def minutes(self) -> int:
@@ -100,9 +120,15 @@ def write_files(plan: Plan) -> list[Path]:
     if plan.candidate.env not in STARTS:
         known = ", ".join(STARTS)
         raise UserError(f"a job script can't start {plan.candidate.env}: choose a candidate in one of {known}")
-    stack = load_stack(plan.candidate.stack)
+    if plan.device == "cuda" and plan.candidate.env not in GPUS:
+        known = ", ".join(GPUS)
+        raise UserError(
+            f"a job script can't give {plan.candidate.env} a GPU: choose a candidate in one of {known} with "
+            "--candidate"
+        )
+    stack = plan.stack
     texts = {
-        REQUIREMENTS: "".join(f"{each.line()}\n" for each in stack.requirements),
+        REQUIREMENTS: _requirements(stack),
         DOCKERFILE: dockerfile(stack),
         DEFINITION: definition(stack),
         BUILD: build_script(plan, stack),
@@ -114,6 +140,10 @@ def write_files(plan: Plan) -> list[Path]:
 
 
 # --- images
+
+
+def _requirements(stack: Stack) -> str:
+    return "".join(f"{each.line()}\n" for each in stack.requirements)
 
 
 def _base(stack: Stack) -> str:
@@ -142,6 +172,7 @@ def _notes(stack: Stack) -> Iterator[str]:
 
 def dockerfile(stack: Stack) -> str:
     """A Dockerfile with the stack's locked packages; pure."""
+    on_gpu = stack.variant == "cuda"
     install = [] if stack.official else [f"RUN {shlex.join(_install(stack))} /tmp/{REQUIREMENTS}"]
     return _lines(
         f"# {stack.name}, as tare optimise chose it. Build it with {BUILD}.",
@@ -149,6 +180,8 @@ def dockerfile(stack: Stack) -> str:
         f"ARG BASE={_base(stack)}",
         "FROM ${BASE}",
         *([f"COPY {REQUIREMENTS} /tmp/{REQUIREMENTS}", *install] if install else []),
+        # Enroot gives a container the GPUs that its image asks for.
+        *(["ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility"] if on_gpu else []),
     )
 
 
@@ -175,20 +208,22 @@ def definition(stack: Stack) -> str:
 
 def build_script(plan: Plan, stack: Stack) -> str:
     """What makes the environment in which the job runs; pure."""
+    image, made = plan.image, MADE.get(plan.candidate.env)
     builds = {
         "host": [
             f"python{stack.python} -m venv venv",
             f"venv/bin/{shlex.join(_install(stack))} {REQUIREMENTS}",
         ],
-        "docker": [f"docker build --tag {IMAGE} ."],
-        "podman": [f"podman build --tag {IMAGE} ."],
+        "docker": [f"docker build --tag {image} ."],
+        "podman": [f"podman build --tag {image} ."],
         "apptainer": [f"apptainer build --force job.sif {DEFINITION}"],
-        "charliecloud": [f"ch-image build --tag {IMAGE} .", f"ch-convert -o dir {IMAGE} image"],
-        "pyxis": [f"docker build --tag {IMAGE} .", f"enroot import --output job.sqsh dockerd://{IMAGE}"],
+        "charliecloud": [f"ch-image build --tag {image} .", f"ch-convert -o dir {image} image"],
+        "pyxis": [f"docker build --tag {image} .", f"enroot import --output job.sqsh dockerd://{image}"],
         "slurm_oci": [
-            f"podman build --tag {IMAGE} .",
+            f"podman build --tag {image} .",
+            "rm -rf bundle",
             "mkdir -p bundle/rootfs",
-            f'podman export "$(podman create {IMAGE})" | tar --extract --directory bundle/rootfs',
+            f'podman export "$(podman create {image})" | tar --extract --directory bundle/rootfs',
             "runc spec --rootless --bundle bundle",
             f"mv bundle/config.json {BUNDLE}",
         ],
@@ -198,7 +233,9 @@ def build_script(plan: Plan, stack: Stack) -> str:
         f"# Makes {plan.candidate.env} with {stack.name}, once. It needs the network.",
         "set -eu",
         'cd "$(dirname "$0")"',
+        *([f"rm -rf {made.partition('/')[0]} {BUILT}"] if made is not None else []),
         *builds[plan.candidate.env],
+        *([f"echo {shlex.quote(plan.build)} > {BUILT}"] if made is not None else []),
     )
 
 
@@ -209,8 +246,20 @@ def _start(plan: Plan, names: Sequence[str]) -> str:
     """The words before the job's command, as a shell reads them."""
     folder = shlex.quote(str(plan.folder))
     passed = " ".join(f"--env {name}" for name in names)
-    engine = f'run --rm --volume "$PWD:$PWD" --workdir "$PWD" {passed}'
-    return STARTS[plan.candidate.env].format(folder=folder, engine=engine, image=IMAGE)
+    gpus = GPUS[plan.candidate.env] if plan.device == "cuda" else ""
+    engine = f'run --rm {gpus}--volume "$PWD:$PWD" --workdir "$PWD" {passed}'
+    return STARTS[plan.candidate.env].format(folder=folder, engine=engine, image=plan.image, gpus=gpus)
+
+
+def _guard(plan: Plan) -> str:
+    """A line that ends a script whose environment is not built."""
+    env, made = plan.candidate.env, MADE.get(plan.candidate.env)
+    test = f"{env} image inspect {plan.image} > /dev/null"
+    if made is not None:
+        path, note = (shlex.quote(str(plan.folder / name)) for name in (made, BUILT))
+        test = f"test -e {path} && grep -qxF {shlex.quote(plan.build)} {note}"
+    says = f"{env} is not built with {plan.stack.name}: run {plan.folder / BUILD} first"
+    return f"{test} || {{ echo {shlex.quote(says)} >&2; exit 1; }}"
 
 
 # Environments whose containers Slurm itself starts: options of its srun.
@@ -223,9 +272,25 @@ STARTS: Mapping[str, str] = {
     "host": 'env PATH={folder}/venv/bin:"$PATH"',
     "docker": 'docker {engine} --user "$(id -u):$(id -g)" {image}',
     "podman": "podman {engine} {image}",
-    "apptainer": 'apptainer exec --bind "$PWD" --pwd "$PWD" {folder}/job.sif',
+    "apptainer": 'apptainer exec {gpus}--bind "$PWD" --pwd "$PWD" {folder}/job.sif',
     "charliecloud": 'ch-run --bind "$PWD:/mnt/0" --cd /mnt/0 {folder}/image --',
     **STEPS,
+}
+# Options that give each environment a GPU. Charliecloud's and the OCI bundle's are not written.
+GPUS: Mapping[str, str] = {
+    "host": "",
+    "docker": "--gpus all ",
+    "podman": "--device nvidia.com/gpu=all ",
+    "apptainer": "--nv ",
+    "pyxis": "",
+}
+# What the build script makes last in the folder; an image of the others is in their engine.
+MADE: Mapping[str, str] = {
+    "host": "venv/bin/python3",
+    "apptainer": "job.sif",
+    "charliecloud": "image",
+    "pyxis": "job.sqsh",
+    "slurm_oci": BUNDLE,
 }
 # What a job of `slurm_oci` does before: its bundle has the folder of the job.
 MOUNT = """{{"destination":"'"$PWD"'","type":"bind","source":"'"$PWD"'","options":["rbind","rw"]}},"""
@@ -252,6 +317,7 @@ def script(plan: Plan, kind: str) -> str:
         *_about(plan),
         "set -eu",
         'cd "${SLURM_SUBMIT_DIR:-${PBS_O_WORKDIR:-$PWD}}"',
+        _guard(plan),
         *exports,
         *before,
         "started=$(date +%s.%N)",
@@ -279,6 +345,8 @@ def _asked(plan: Plan, kind: str) -> Iterator[str]:
     if kind == "slurm":
         yield f"#SBATCH --job-name={request.name or request.workload}"
         yield f"#SBATCH --ntasks=1 --cpus-per-task={threads}"
+        if plan.device == "cuda":
+            yield "#SBATCH --gres=gpu:1"
         yield f"#SBATCH --time={plan.minutes}"
         if request.memory_bytes is not None:
             yield f"#SBATCH --mem={math.ceil(request.memory_bytes / GIB * 1024)}M"
@@ -287,8 +355,9 @@ def _asked(plan: Plan, kind: str) -> Iterator[str]:
         if request.account:
             yield f"#SBATCH --account={request.account}"
     if kind == "pbs":
+        gpus = ":gpus=1" if plan.device == "cuda" else ""
         yield f"#PBS -N {request.name or request.workload}"
-        yield f"#PBS -l nodes=1:ppn={threads},walltime={plan.minutes // 60:02}:{plan.minutes % 60:02}:00"
+        yield f"#PBS -l nodes=1:ppn={threads}{gpus},walltime={plan.minutes // 60:02}:{plan.minutes % 60:02}:00"
         if request.memory_bytes is not None:
             yield f"#PBS -l mem={math.ceil(request.memory_bytes / GIB * 1024)}mb"
         if request.queue:
@@ -363,10 +432,15 @@ def submit(plan: Plan, kind: str) -> str:
     """Give a job to its scheduler, and wait for its end but in PBS; what became of it.
 
     Slurm is asked first whether it would take the job. Raises UserError: its containers need Slurm.
-    UnavailableError: the scheduler is not installed or refuses, or the job failed.
+    UnavailableError: the environment is not built, the scheduler is not installed or refuses, or the job failed.
     """
     if kind not in _kinds(plan):
         raise UserError(f"Slurm starts the containers of {plan.candidate.env}: give --submit slurm")
+    if not _is_built(plan, kind):
+        raise UnavailableError(
+            f"{plan.candidate.env} is not built with {plan.stack.name} for the job",
+            f"sh {shlex.quote(str(plan.folder / BUILD))}",
+        )
     path, times = str(plan.folder / SCRIPTS[kind]), plan.folder / ELAPSED
     if kind == "slurm":
         _call(["sbatch", "--test-only", path], "Slurm refuses the job", ANSWER_S)
@@ -388,6 +462,15 @@ def submit(plan: Plan, kind: str) -> str:
         return f"it took {rows[-1]:.3g} s; predicted: {plan.predicted}"
     where = "inside" if low <= rows[-1] <= high else "outside"
     return f"it took {rows[-1]:.3g} s, {where} the predicted interval: {plan.predicted}"
+
+
+def _is_built(plan: Plan, kind: str) -> bool:
+    """Whether the environment is there, as far as that can be seen here: another node has its own images."""
+    env, note = plan.candidate.env, plan.folder / BUILT
+    if env in MADE:
+        is_there = (plan.folder / MADE[env]).exists() and note.exists()
+        return is_there and note.read_text(encoding="utf-8").strip() == plan.build
+    return kind != "shell" or run([env, "image", "inspect", plan.image], timeout_s=ANSWER_S).ok
 
 
 def run_in_slurm(words: Sequence[str]) -> None:

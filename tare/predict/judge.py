@@ -1,13 +1,14 @@
 """Judges a model by what it predicts of whole groups that it was not fitted to: errors, coverage, regret.
 
 Intervals promise their level for workloads that were left out. Where ranges of batches or environments were, the
-coverage is what was found. What an environment adds to a step is an input, measured on all workloads, also where
-rows of that environment are left out.
+coverage is what was found. What environments add to a step and what settings multiply it by is measured on the rows
+that are trained on. An environment that none of them has adds what the median of the others adds.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,12 +17,13 @@ import numpy as np
 from tare.core.errors import UnavailableError
 from tare.core.files import canonical_json
 from tare.model.registry import HOST
-from tare.predict.cases import Observation
+from tare.predict.cases import Case, Observation
 from tare.predict.models import MODELS, Fit
-from tare.predict.predictor import BEYOND, Prediction, train
-from tare.stats.intervals import share_interval
+from tare.predict.predictor import BEYOND, Prediction, Predictor, best_of, train
+from tare.predict.rows import Effects, timed_of
+from tare.stats.intervals import clustered_share_interval
 
-Place = tuple[Observation, Prediction]  # where a job ran: what was measured, what was predicted
+CHOSEN = "chosen"  # stands in for the model that is best without what is left out
 NEAR = 0.03  # a choice that takes so much longer than the best one at most is near it
 BATCH_RANGE = 4  # a range of batches: from a power of it to the next
 # What is left out as a whole.
@@ -53,49 +55,90 @@ class Score:
     p90_error: float | None
     covered: int
     intervals: int  # with ends: with few workloads there are none
-    choices: int  # jobs with two places at least that were predicted
+    choices: int  # jobs with two places at least, one of which was predicted
     mean_regret: float | None  # of choosing by the predictions: by how much longer than in the best place
     worst_regret: float | None
     near: int  # choices that are NEAR the best one at most
     default_regret: float | None  # mean, of always taking the host with most threads
     past_regret: float | None  # mean, of the place that was best for the other workloads
     random_regret: float | None  # mean, of a place that is drawn
+    by_network: tuple[tuple[int, int], ...] = ()  # of each, how many intervals hold, and how many there are
 
     @property
     def coverage(self) -> tuple[float, float, float] | None:
-        """Share of intervals that hold what was measured, and its own 95% interval, as if rows were independent."""
-        if not self.intervals:
+        """Share of intervals that hold what was measured, and its own 95% interval, by networks."""
+        if not self.intervals or not self.by_network:
             return None
-        return (self.covered / self.intervals, *share_interval(self.covered, self.intervals, 0.05))
+        return (self.covered / self.intervals, *clustered_share_interval(self.by_network, 0.05))
 
 
 def leave_out(
-    fit: Fit,
+    fits: Mapping[str, Fit],
     rows: Sequence[Observation],
     group_of: Callable[[Observation], Hashable],
     *,
     alpha: float = 0.1,
     beyond: float = BEYOND,
-) -> list[Tried]:
-    """Each row predicted by a model that was fitted without any row of its group."""
-    found = []
-    for group in dict.fromkeys(map(group_of, rows)):
-        predictor = train(fit, [row for row in rows if group_of(row) != group], alpha=alpha, beyond=beyond)
-        for row in rows:
-            if group_of(row) == group:
-                try:
-                    found.append(Tried(row=row, prediction=predictor.predict([row])[0]))
-                except UnavailableError as error:
-                    found.append(Tried(row=row, prediction=None, refused=str(error)))
+) -> dict[str, list[Tried]]:
+    """By model, each row predicted by one that was fitted without any row of its group; CHOSEN: by the best one."""
+    found: dict[str, list[Tried]] = {name: [] for name in (*fits, CHOSEN)}
+    groups, timed = list(map(group_of, rows)), list(map(timed_of, rows))
+    for group in dict.fromkeys(groups):
+        effects = Effects.of([one for one, of in zip(timed, groups, strict=True) if of != group])
+        known = [_remade(row, effects) for row, of in zip(rows, groups, strict=True) if of != group]
+        trained = list(filter(None, known))
+        predictors = {name: train(fit, trained, alpha=alpha, beyond=beyond) for name, fit in fits.items()}
+        chosen = best_of(predictors)
+        for row in (row for row, of in zip(rows, groups, strict=True) if of == group):
+            case = _case_of(row, effects)
+            for name, predictor in predictors.items():
+                tried = _tried(row, case, predictor)
+                found[name].append(tried)
+                if name == chosen:
+                    found[CHOSEN].append(tried)
     return found
+
+
+def _added(effects: Effects, env: str) -> float:
+    others = [seconds for name, seconds in effects.added.items() if name != HOST]
+    return effects.added.get(env, statistics.median(others) if others else 0.0)
+
+
+def _remade(row: Observation, effects: Effects) -> Observation | None:
+    """A row to train on, with what others say of its environment and settings; None where they don't."""
+    added, factor = _added(effects, row.environment), effects.factor_without(row.settings, row.workload)
+    if factor is None or added >= row.seconds:
+        return None
+    return row.replace(environment_step_s=added, factor=factor)
+
+
+def _case_of(row: Observation, effects: Effects) -> Case | None:
+    """The step that is predicted in the place of a row; None where its settings were timed on too few networks."""
+    factor = effects.factors.get(row.settings) if row.settings else 1.0
+    if factor is None:
+        return None
+    given = {name: getattr(row, name) for name in Case.model_fields}
+    return Case(**{**given, "environment_step_s": _added(effects, row.environment), "factor": factor})
+
+
+def _tried(row: Observation, case: Case | None, predictor: Predictor) -> Tried:
+    if case is None:
+        return Tried(row=row, prediction=None, refused="its settings were timed on too few other networks")
+    try:
+        return Tried(row=row, prediction=predictor.predict([case])[0])
+    except UnavailableError as error:
+        return Tried(row=row, prediction=None, refused=str(error))
 
 
 def score(model: str, left_out: str, tried: Sequence[Tried]) -> Score:
     """What rows that were left out say of a model."""
     predicted = [(one.row, one.prediction) for one in tried if one.prediction is not None]
     errors = [abs(prediction.seconds / row.seconds - 1) for row, prediction in predicted]
-    held = [p.low <= row.seconds <= p.high for row, p in predicted if p.low is not None and p.high is not None]
-    found = regrets(predicted)
+    held: dict[str, list[bool]] = {}
+    for row, p in predicted:
+        if p.low is not None and p.high is not None:
+            held.setdefault(row.workload, []).append(p.low <= row.seconds <= p.high)
+    found = regrets(tried)
     return Score(
         model=model,
         left_out=left_out,
@@ -103,15 +146,16 @@ def score(model: str, left_out: str, tried: Sequence[Tried]) -> Score:
         refused=len(tried) - len(predicted),
         median_error=float(np.median(errors)) if errors else None,
         p90_error=float(np.quantile(errors, 0.9)) if errors else None,
-        covered=sum(held),
-        intervals=len(held),
+        covered=sum(map(sum, held.values())),
+        intervals=sum(map(len, held.values())),
         choices=len(found),
         mean_regret=_mean(found),
         worst_regret=max(found, default=None),
         near=sum(one <= NEAR for one in found),
-        default_regret=_mean(default_regrets(predicted)),
-        past_regret=_mean(past_regrets(predicted)),
-        random_regret=_mean(random_regrets(predicted)),
+        default_regret=_mean(default_regrets(tried)),
+        past_regret=_mean(past_regrets(tried)),
+        random_regret=_mean(random_regrets(tried)),
+        by_network=tuple((sum(own), len(own)) for own in held.values()),
     )
 
 
@@ -119,71 +163,80 @@ def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def regrets(predicted: Sequence[Place]) -> list[float]:
-    """Of each job: seconds in the place that is predicted fastest by those in the fastest, less 1."""
-    return [_longer(min(places, key=lambda place: place[1].seconds), places) for places in _jobs(predicted)]
-
-
-def default_regrets(predicted: Sequence[Place]) -> list[float]:
-    """The same of the host with most threads, which nobody has to choose; of jobs that were predicted there."""
+def regrets(tried: Sequence[Tried]) -> list[float]:
+    """Of each job: seconds in the place that is predicted fastest by those in the fastest measured, less 1."""
     found = []
-    for places in _jobs(predicted):
-        own = [place for place in places if place[0].environment == HOST and not place[0].settings]
-        if own:
-            found.append(_longer(max(own, key=lambda place: place[0].target.threads), places))
+    for places in _choices(tried):
+        predicted = [(one.prediction.seconds, one.row) for one in places if one.prediction is not None]
+        found.append(_longer(min(predicted, key=lambda place: place[0])[1], places))
     return found
 
 
-def past_regrets(predicted: Sequence[Place]) -> list[float]:
+def default_regrets(tried: Sequence[Tried]) -> list[float]:
+    """The same of the host with most threads, which nobody has to choose; of jobs that were measured there."""
+    found = []
+    for places in _choices(tried):
+        own = [one.row for one in places if one.row.environment == HOST and not one.row.settings]
+        if own:
+            found.append(_longer(max(own, key=lambda row: row.target.threads), places))
+    return found
+
+
+def past_regrets(tried: Sequence[Tried]) -> list[float]:
     """The same of the place with the least regret in jobs of other workloads: what has been best so far."""
-    jobs, found = _jobs(predicted), []
-    for places in jobs:
+    jobs, found = _jobs(tried), []
+    for places in _choices(tried):
         past: dict[Hashable, list[float]] = {}
         for others in jobs:
-            if others[0][0].workload != places[0][0].workload:
-                for place in others:
-                    past.setdefault(_where(place), []).append(_longer(place, others))
-        known = [place for place in places if _where(place) in past]
+            if others[0].row.workload != places[0].row.workload:
+                for one in others:
+                    past.setdefault(_where(one.row), []).append(_longer(one.row, others))
+        known = [one.row for one in places if _where(one.row) in past]
         if known:
-            best = min(known, key=lambda place: float(np.mean(past[_where(place)])))
+            best = min(known, key=lambda row: float(np.mean(past[_where(row)])))
             found.append(_longer(best, places))
     return found
 
 
-def _where(place: Place) -> Hashable:
-    return place[0].environment, place[0].target.threads, place[0].settings
+def _where(row: Observation) -> Hashable:
+    return row.environment, row.target.threads, row.settings
 
 
-def random_regrets(predicted: Sequence[Place]) -> list[float]:
+def random_regrets(tried: Sequence[Tried]) -> list[float]:
     """The same of a place that is drawn, as its mean."""
-    return [float(np.mean([_longer(place, places) for place in places])) for places in _jobs(predicted)]
+    return [float(np.mean([_longer(one.row, places) for one in places])) for places in _choices(tried)]
 
 
-def _jobs(predicted: Sequence[Place]) -> list[list[Place]]:
+def _jobs(tried: Sequence[Tried]) -> list[list[Tried]]:
     """Places of each job, by what its step does: a workload has several sizes of images. Two places at least."""
-    jobs: dict[str, list[Place]] = {}
-    for place in predicted:
-        row = place[0]
-        jobs.setdefault(canonical_json([row.workload, row.batch, row.work.to_json()]), []).append(place)
+    jobs: dict[str, list[Tried]] = {}
+    for one in tried:
+        row = one.row
+        jobs.setdefault(canonical_json([row.workload, row.batch, row.work.to_json()]), []).append(one)
     return [places for places in jobs.values() if len(places) > 1]
 
 
-def _longer(chosen: Place, places: Sequence[Place]) -> float:
-    return chosen[0].seconds / min(row.seconds for row, _ in places) - 1
+def _choices(tried: Sequence[Tried]) -> list[list[Tried]]:
+    """The jobs with a place that was predicted."""
+    return [places for places in _jobs(tried) if any(one.prediction is not None for one in places)]
+
+
+def _longer(chosen: Observation, places: Sequence[Tried]) -> float:
+    return chosen.seconds / min(one.row.seconds for one in places) - 1
 
 
 def tries(
     rows: Sequence[Observation], models: Mapping[str, Fit] = MODELS, *, alpha: float = 0.1
 ) -> dict[tuple[str, str], list[Tried]]:
-    """By grouping and model what was predicted of groups left out; of groupings with two groups at least.
+    """By grouping and model, CHOSEN too, what was predicted of groups left out; with two groups at least.
 
     Raises UnavailableError: without a group there is no second workload to train on.
     """
     return {
-        (name, model): leave_out(fit, rows, group_of, alpha=alpha)
+        (name, model): own
         for name, group_of in GROUPINGS.items()
         if len(set(map(group_of, rows))) > 1
-        for model, fit in models.items()
+        for model, own in leave_out(models, rows, group_of, alpha=alpha).items()
     }
 
 

@@ -167,6 +167,11 @@ class Predictor:
         return Prediction(seconds=math.exp(mean), low=low, high=high)
 
 
+def best_of(predictors: Mapping[str, Predictor]) -> str | None:
+    """The model whose error on workloads that were left out is smallest; None of none."""
+    return min(predictors, key=lambda name: predictors[name].median_error, default=None)
+
+
 def train(fit: Fit, rows: Sequence[Observation], *, alpha: float = 0.1, beyond: float = BEYOND) -> Predictor:
     """Fit a model, with intervals at level 1 - alpha for a workload that was not trained on.
 

@@ -16,16 +16,17 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tare.core.errors import UserError
-from tare.model.registry import describe_workload, module_names, whole_options
+from tare.model.registry import describe_workload, environments, module_names, whole_options
 from tare.model.schema import Count as AtLeastOne
 from tare.model.schema import Positive, Record, parse, read_yaml
 from tare.model.studies import arms
 from tare.model.studies.stacks import BOUND, framework_of, known_stacks
 from tare.model.words import nearest
 
-ALLOCATOR = "allocator"
+ALLOCATOR, COMPILE = "allocator", "compile"
 FACTORS: Mapping[str, tuple[str, ...]] = {ALLOCATOR: arms.COMMON[ALLOCATOR], **arms.SETTINGS}
 GIB = 1 << 30
+MOST_COUNTED = 1_000_000  # processes or cores
 MOST_SAID = 200  # characters of what a request holds, in a message
 JobWord = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@/+-]+$")]  # it becomes a word of a job script
 
@@ -213,11 +214,16 @@ def _checked(given: dict[str, Any], reading: Reading) -> Request:
 
 
 def setting_of(text: str) -> tuple[str, str]:
-    """Factor and level of `factor=level`. Raises UserError: there is no such setting, or it is the default."""
+    """Factor and level of `factor=level`. Raises UserError: no such setting, the default, or a compiler."""
     factor, _, level = text.partition("=")
+    if factor == COMPILE:
+        raise UserError(
+            f"--settings {text}: a cell times steps without a compiler's work: measure it with "
+            "`tare optimise --search`, which compares whole jobs"
+        )
     if level in FACTORS.get(factor, ())[1:]:
         return factor, level
-    known = [f"{name}={one}" for name, levels in FACTORS.items() for one in levels[1:]]
+    known = [f"{name}={one}" for name, levels in FACTORS.items() if name != COMPILE for one in levels[1:]]
     raise UserError(f"--settings {text}: no such setting: {nearest(text, known)}")
 
 
@@ -280,6 +286,19 @@ _ARGUMENTS = {
     "epochs": r"(?:(?:train|max|num)[-_]?)?epochs",
     "steps": r"(?:(?:train|max|num)[-_]?)?steps",
 }
+# Keys of the form by section that neither a prediction nor a job script uses.
+_NOT_USED: Mapping[str, str] = {
+    "job_options": (
+        "request_gpus request_specific_nodes job_array standard_output_file standard_error_file "
+        "combine_stdout_stderr architecture_constraint copy_environment copy_environment_variable job_dependency "
+        "request_event_notification email_address defer_job node_exclusive"
+    ),
+    "application": "app_type pre-execution post-execution build",
+    "target": "name job_scheduler_type",
+    "optimisation.app_type-ai_training.config": "type layers parameters",
+    "optimisation.app_type-ai_training.data": "location basedata size count etl",
+}
+_RUNTIMES = {"singularity": "apptainer"}  # by other names than those of environments
 _NO_DEVICE = ("", "none", None)
 _UNITS = {"kb": 1 << 10, "mb": 1 << 20, "gb": GIB, "kib": 1 << 10, "mib": 1 << 20, "gib": GIB, "": 1}
 
@@ -298,11 +317,14 @@ def _modak(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
         _section(job, name, reading, "") for name in ("job_options", "application", "optimisation")
     )
     given = _of_application(application, reading) | _of_options(options, reading)
+    given |= _of_cores(options, application, given, reading)
     if wanted.get("app_type", "ai_training") != "ai_training":
         raise UserError(
             f"{reading.where}: app_type is {_shown(wanted['app_type'])}: steps are predicted of ai_training alone"
         )
     _of_builds(wanted, reading)
+    if unused := list(_not_used(job)):
+        reading.notes.append(f"{', '.join(unused)}: passed over, because no prediction or job script uses it")
     return given | _of_training(wanted, reading)
 
 
@@ -337,8 +359,12 @@ def _of_application(found: Mapping[str, Any], reading: Reading) -> dict[str, Any
     if {"steps", "epochs"} <= set(given):
         reading.notes.append("application.arguments has steps and epochs: the epochs were passed over")
         del given["epochs"]
-    if isinstance(found.get("threads"), int):
-        given["threads"] = [found["threads"]]
+    runtime = str(found.get("container_runtime") or "").strip().lower()
+    if (env := _RUNTIMES.get(runtime, runtime)) in environments():
+        given["environments"] = [env]
+    elif runtime:
+        near = nearest(runtime, environments())
+        reading.notes.append(f"application.container_runtime: {runtime!r} is not known and was passed over: {near}")
     if found.get("executable"):
         given["command"] = _words(f"{found['executable']} {text}", reading)
     return given
@@ -356,19 +382,80 @@ def _of_options(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
         reading.notes.append(
             f"job_options.wall_time_limit: {found['wall_time_limit']!r} is no time and was passed over"
         )
-    if found.get("memory_limit"):
-        size = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmg]i?b)?", str(found["memory_limit"]).strip().lower())
-        if size:
-            given["memory_bytes"] = float(size[1]) * _UNITS[size[2] or ""]
-        else:
-            reading.notes.append(
-                f"job_options.memory_limit: {found['memory_limit']!r} is no size and was passed over"
-            )
-    if isinstance(found.get("node_count"), int) and found["node_count"] > 1:
-        reading.notes.append(
-            f"job_options.node_count is {found['node_count']}: what is predicted is one process on one node"
-        )
+    if (size := _size(found, "memory_limit", reading)) is not None:
+        given["memory_bytes"] = size
     return given
+
+
+def _size(found: Mapping[str, Any], key: str, reading: Reading) -> float | None:
+    """Bytes of a size that a job's options have."""
+    if not found.get(key):
+        return None
+    size = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmg]i?b)?", str(found[key]).strip().lower())
+    if size:
+        return float(size[1]) * _UNITS[size[2] or ""]
+    reading.notes.append(f"job_options.{key}: {found[key]!r} is no size and was passed over")
+    return None
+
+
+def _whole(value: object) -> int | None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 < value < MOST_COUNTED else None
+
+
+def _of_cores(
+    options: Mapping[str, Any], application: Mapping[str, Any], given: Mapping[str, Any], reading: Reading
+) -> dict[str, Any]:
+    """Threads of the one process that is predicted, and the memory that its cores have together."""
+    several = False
+    for place, found, key in (
+        ("job_options", options, "node_count"),
+        ("job_options", options, "process_count_per_node"),
+        ("application", application, "mpi_ranks"),
+    ):
+        if (count := _whole(found.get(key)) or 1) > 1:
+            several = True
+            reading.notes.append(f"{place}.{key} is {count}: what is predicted is one process on one node")
+    known = {
+        "application.threads": application.get("threads"),
+        "job_options.core_count_per_process": options.get("core_count_per_process"),
+        "job_options.core_count": options.get("core_count"),
+    }
+    first: tuple[str, int] | None = None
+    for name, value in known.items():
+        cores = _whole(value)
+        if cores is None:
+            if value:
+                reading.notes.append(f"{name}: {_shown(value)} is no number of cores and was passed over")
+        elif several and name == "job_options.core_count":
+            reading.notes.append(f"{name} is of several processes together, and was passed over")
+        elif first is None:
+            first = (name, cores)
+        elif first[1] != cores:
+            reading.notes.append(f"{name} {cores} contradicts {first[0]} {first[1]}, and was passed over")
+    found_here: dict[str, Any] = {} if first is None else {"threads": [first[1]]}
+    each = _size(options, "minimum_memory_per_processor", reading)
+    if each is not None and "memory_bytes" not in given and first is not None:
+        found_here["memory_bytes"] = each * first[1]
+    elif each is not None:
+        why = "memory_limit counts" if "memory_bytes" in given else "the number of cores is not given"
+        reading.notes.append(f"job_options.minimum_memory_per_processor was passed over: {why}")
+    return found_here
+
+
+def _not_used(job: Mapping[str, Any]) -> Iterator[str]:
+    """Keys with a value that are known and not used."""
+    for place, names in _NOT_USED.items():
+        section: Any = job
+        for name in place.split("."):
+            section = section.get(name) if isinstance(section, dict) else None
+        for name in names.split():
+            if isinstance(section, dict) and section.get(name):
+                yield f"{place}.{name}"
+    wanted = job.get("optimisation")
+    if isinstance(wanted, dict) and wanted.get("enable_autotuning") and wanted.get("autotuning"):
+        yield "optimisation.autotuning"
 
 
 def _of_builds(wanted: Mapping[str, Any], reading: Reading) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tare.core.errors import TareError, UnavailableError
+from tare.core.files import canonical_json
 from tare.core.progress import say
 from tare.model.records.measured import GridCell
 from tare.model.registry import HOST, whole_options
@@ -26,6 +27,56 @@ from tare.predict.work import Work, of_counts
 Job = tuple[str, str, int]  # workload, its options, batch
 # By settings and network, log-ratios of steps on the host with and without them.
 SettingLogs = Mapping[Settings, Mapping[str, Sequence[float]]]
+Failed = tuple[Job, str, int, Settings]  # environment, threads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """A step as others are compared with it."""
+
+    network: str
+    job: Hashable  # with its threads
+    env: str
+    settings: Settings
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """What environments add to a step, and log-ratios of steps with settings to those without them."""
+
+    added: Mapping[str, float]
+    setting_logs: SettingLogs
+
+    @classmethod
+    def of(cls, timed: Sequence[Timed]) -> Effects:
+        """As these steps say, and no others."""
+        host = {(one.job, one.settings): one.seconds for one in timed if one.env == HOST}
+        pairs: dict[str, list[float]] = {}
+        logs: dict[Settings, dict[str, list[float]]] = {}
+        for one in timed:
+            without = host.get((one.job, ()))
+            if without is None:
+                continue
+            if one.env != HOST and not one.settings:
+                pairs.setdefault(one.env, []).append(one.seconds - without)
+            if one.env == HOST and one.settings:
+                own = logs.setdefault(one.settings, {}).setdefault(one.network, [])
+                own.append(math.log(one.seconds / without))
+        more = {env: max(0.0, statistics.median(values)) for env, values in pairs.items()}
+        return cls(added={HOST: 0.0, **more}, setting_logs=logs)
+
+    @property
+    def factors(self) -> dict[Settings, float]:
+        """What settings multiply a step by that were timed on two networks at least."""
+        return {settings: _median(own.values()) for settings, own in self.setting_logs.items() if len(own) > 1}
+
+    def factor_without(self, settings: Settings, network: str) -> float | None:
+        """What settings multiply steps of the other networks by; None where there are none."""
+        if not settings:
+            return 1.0
+        others = [own for title, own in self.setting_logs.get(settings, {}).items() if title != network]
+        return _median(others) if others else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +85,17 @@ class Trained:
 
     rows: tuple[Observation, ...]
     work: Mapping[Job, Work]
-    environment_step_s: Mapping[str, float]
+    effects: Effects
     memory_bytes: Mapping[Job, int]  # the most of any of its cells
     left_out: tuple[str, ...]  # cells, each with why
-    setting_logs: SettingLogs = field(default_factory=dict)
+    failed: Mapping[Failed, str] = field(default_factory=dict)  # why launches on the target had no step
 
-    @property
-    def factors(self) -> dict[Settings, float]:
-        """What settings multiply a step by that were timed on two networks at least."""
-        return {settings: _median(own.values()) for settings, own in self.setting_logs.items() if len(own) > 1}
-
-    def without(self, title: str) -> Trained:
-        """The same without a network, as if nobody had timed it."""
-        logs = {
-            settings: {name: values for name, values in own.items() if name != title}
-            for settings, own in self.setting_logs.items()
-        }
-        rows = tuple(row for row in self.rows if row.workload != title)
-        return replace(self, rows=rows, setting_logs=logs)
+    def failure(self, job: Job, env: str, threads: int, settings: Settings) -> str | None:
+        """Why a job is known to fail so; settings were tried on the host alone, and fail anywhere."""
+        for (of, tried_in, tried_with, own), reason in self.failed.items():
+            if (of, own) == (job, settings) and (settings or (tried_in, tried_with) == (env, threads)):
+                return reason
+        return None
 
 
 def job_of(workload: str, options: Mapping[str, int | float], batch: int) -> Job:
@@ -70,27 +114,35 @@ def read_cells(folder: Path) -> list[GridCell]:
     return found
 
 
-def trained_on(cells: Iterable[GridCell], target: TargetRecord) -> Trained:
-    """The rows of a target's own cells; those of another machine, processor or stack are left out, and why."""
-    own, left_out = [], []
+def trained_on(cells: Iterable[GridCell], target: TargetRecord, *, held_out: str | None = None) -> Trained:
+    """The rows of a target's own cells; those of another machine, processor or stack are left out, and why.
+
+    `held_out`: the title of a network whose times and failures are not used, as if nobody had timed it; work and
+    memory of its jobs are.
+    """
+    own, left_out, failed = [], [], dict[Failed, str]()
     for cell in cells:
         if reason := _unfit(cell, target):
             left_out.append(f"{name_of(cell)}: {reason}")
+            if not cell.ok and cell.title != held_out and _elsewhere(cell, target) is None:
+                job = job_of(cell.workload, cell.options, cell.batch)
+                failed[job, cell.env, cell.threads, _settings_of(cell)] = reason
         else:
             own.append(cell)
-    work = _work(own)
-    plain = [cell for cell in own if not cell.settings]
-    seconds = {id(cell): statistics.median(cell.profiled().plain_step_s) for cell in own}
-    added, logs = _added(plain, seconds), _setting_logs(own, seconds)
-    rows, memory = [], dict[Job, int]()
+    work, memory = _work(own), dict[Job, int]()
     for cell in own:
         job = job_of(cell.workload, cell.options, cell.batch)
         memory[job] = max(memory.get(job, 0), cell.seen_inside().memory.peak_rss_bytes)
-        if job not in work:
+    own = [cell for cell in own if cell.title != held_out]
+    seconds = {id(cell): statistics.median(cell.profiled().plain_step_s) for cell in own}
+    effects = Effects.of([_timed(cell, seconds[id(cell)]) for cell in own])
+    added, rows = effects.added, []
+    for cell in own:
+        if (job := job_of(cell.workload, cell.options, cell.batch)) not in work:
             left_out.append(f"{name_of(cell)}: no cell of its job counts a step")
         elif cell.env not in added:
             left_out.append(f"{name_of(cell)}: the host has no cell of the same job and threads")
-        elif (factor := _factor(logs, cell)) is None:
+        elif (factor := effects.factor_without(_settings_of(cell), cell.title)) is None:
             left_out.append(f"{name_of(cell)}: no other network was timed with and without its settings")
         elif added[cell.env] >= seconds[id(cell)]:
             left_out.append(f"{name_of(cell)}: what {cell.env} adds to steps is longer than this one")
@@ -112,10 +164,10 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord) -> Trained:
     return Trained(
         rows=tuple(rows),
         work=work,
-        environment_step_s=added,
+        effects=effects,
         memory_bytes=memory,
         left_out=tuple(left_out),
-        setting_logs=logs,
+        failed=failed,
     )
 
 
@@ -128,13 +180,20 @@ def name_of(cell: GridCell) -> str:
 def _unfit(cell: GridCell, target: TargetRecord) -> str | None:
     if not cell.ok:
         return f"{cell.status}: {cell.reason}"
+    if reason := _elsewhere(cell, target):
+        return reason
+    if cell.threads not in target.threads:
+        return f"the target was not measured with {cell.threads} threads"
+    return None if cell.profiled().plain_step_s else "it timed no step"
+
+
+def _elsewhere(cell: GridCell, target: TargetRecord) -> str | None:
+    """By what a cell is another target's."""
     for what in ("machine", "processor", "device", "stack"):
         has, wanted = getattr(cell, what), getattr(target, what)
         if has != wanted:
             return f"its {what} is {has}, the target's {wanted}"
-    if cell.threads not in target.threads:
-        return f"the target was not measured with {cell.threads} threads"
-    return None if cell.profiled().plain_step_s else "it timed no step"
+    return None
 
 
 def _work(cells: Sequence[GridCell]) -> dict[Job, Work]:
@@ -156,33 +215,15 @@ def _settings_of(cell: GridCell) -> Settings:
     return tuple(sorted(cell.settings.items()))
 
 
-def _setting_logs(cells: Sequence[GridCell], seconds: Mapping[int, float]) -> SettingLogs:
-    host = [cell for cell in cells if cell.env == HOST]
-    without = {_key(cell): seconds[id(cell)] for cell in host if not cell.settings}
-    found: dict[Settings, dict[str, list[float]]] = {}
-    for cell in host:
-        if cell.settings and _key(cell) in without:
-            ratio = seconds[id(cell)] / without[_key(cell)]
-            found.setdefault(_settings_of(cell), {}).setdefault(cell.title, []).append(math.log(ratio))
-    return found
+def _timed(cell: GridCell, seconds: float) -> Timed:
+    return Timed(network=cell.title, job=_key(cell), env=cell.env, settings=_settings_of(cell), seconds=seconds)
 
 
-def _factor(logs: SettingLogs, cell: GridCell) -> float | None:
-    """What the settings of a cell multiply steps of the other networks by; None where there are none."""
-    if not cell.settings:
-        return 1.0
-    others = [own for title, own in logs.get(_settings_of(cell), {}).items() if title != cell.title]
-    return _median(others) if others else None
+def timed_of(row: Observation) -> Timed:
+    """A row as others are compared with it: a job is what its step does."""
+    job = row.workload, row.batch, canonical_json(row.work.to_json()), row.target.threads
+    return Timed(network=row.workload, job=job, env=row.environment, settings=row.settings, seconds=row.seconds)
 
 
 def _median(by_network: Iterable[Sequence[float]]) -> float:
     return math.exp(statistics.median(map(statistics.median, by_network)))
-
-
-def _added(cells: Sequence[GridCell], seconds: Mapping[int, float]) -> dict[str, float]:
-    host = {_key(cell): seconds[id(cell)] for cell in cells if cell.env == HOST}
-    pairs: dict[str, list[float]] = {}
-    for cell in cells:
-        if cell.env != HOST and _key(cell) in host:
-            pairs.setdefault(cell.env, []).append(seconds[id(cell)] - host[_key(cell)])
-    return {HOST: 0.0, **{env: max(0.0, statistics.median(values)) for env, values in pairs.items()}}

@@ -101,16 +101,22 @@ def read_target(path: Path, processor: str) -> TargetRecord:
     return found
 
 
-def refuse_other(path: Path, processor: str) -> None:
+def refuse_other(path: Path, processor: str, stack: str) -> None:
     """See that a target to be written takes no other's place.
 
-    Raises UserError: the file is there, and is of another processor, or no target.
+    Raises UserError: the file is there, and is of another processor or stack, or no target.
     """
-    if path.exists():
-        try:
-            read_target(path, processor)
-        except TareError as error:
-            raise UserError(f"{error}; name another file with --out") from None
+    if not path.exists():
+        return
+    try:
+        found = read_target(path, processor)
+    except TareError as error:
+        raise UserError(f"{error}; name another file with --out") from None
+    if found.stack != stack:
+        raise UserError(
+            f"{path} was measured with the stack {found.stack}, and the study has {stack}: name another file with "
+            "--out"
+        )
 
 
 def name_of(processor: str) -> str:

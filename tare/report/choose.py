@@ -23,7 +23,10 @@ TIES = (
     "differences, or that error is not known. Measure them to decide."
 )
 WHY = "Why: the largest part of the first candidate's time; of the others, what differs most from the row above."
-PREDICTED = "Start with imports, and the steps. Data, model and first step are in a separate column."
+PREDICTED = (
+    "Predicted and measured: start with imports, and the steps. Data, model and first step are in a separate "
+    "column. The ratio is of whole jobs."
+)
 CONFIRMED = "Whole jobs, with data, model and first step. Only these rounds are the result of the search."
 CHOSEN = "These ratios only choose the candidate for the fresh rounds. The smallest of many is too small."
 

@@ -2,7 +2,8 @@
 
 Sources: Stein 1945 (two-stage sample size), Schuirmann 1987 (interval inclusion for equivalence), Kalibera and
 Jones 2013 (the unit of repetition), Yuen 1974 (trimmed means), Smyth 2004 (moderated
-variances), Berger 1982 (intersection-union), Clopper and Pearson 1934 (shares).
+variances), Berger 1982 (intersection-union), Clopper and Pearson 1934, Korn and Graubard 1998
+(shares).
 """
 
 from __future__ import annotations
@@ -312,11 +313,29 @@ def all_within(estimates: Sequence[tuple[Estimate, float]], alpha: float) -> flo
     return math.expm1(max(ends)) if ends and len(ends) == len(estimates) else None
 
 
-def share_interval(count: int, trials: int, alpha: float) -> tuple[float, float]:
+def share_interval(count: float, trials: float, alpha: float) -> tuple[float, float]:
     """Exact interval of a share, at level 1 - alpha or more (Clopper and Pearson 1934); 0 to 1 without trials."""
     low = float(special.betaincinv(count, trials - count + 1, alpha / 2)) if count else 0.0
     high = float(special.betaincinv(count + 1, trials - count, 1 - alpha / 2)) if count < trials else 1.0
     return low, high
+
+
+def clustered_share_interval(groups: Sequence[tuple[int, int]], alpha: float) -> tuple[float, float]:
+    """Interval of a share of rows whose groups' rows resemble each other (Korn and Graubard 1998).
+
+    It is the exact one of as many independent rows as have the same variance as these; of as many as there are
+    groups where that is not known: with one group, or where all rows agree. `groups`: count and rows of each.
+    """
+    count, rows, size = sum(hits for hits, _ in groups), sum(own for _, own in groups), len(groups)
+    if not rows:
+        return 0.0, 1.0
+    share, effective = count / rows, float(size)
+    if size > 1 and 0 < count < rows:
+        squares = sum((hits - share * own) ** 2 for hits, own in groups)
+        variance = size / (size - 1) * squares / rows**2
+        wider = (t_quantile(alpha, rows - 1) / t_quantile(alpha, size - 1)) ** 2
+        effective = max(1.0, min(float(rows), share * (1 - share) / variance * wider)) if variance else float(rows)
+    return share_interval(share * effective, effective, alpha)
 
 
 def more_units(values: Sequence[float], alpha: float, margin: float) -> int | None:

@@ -21,6 +21,7 @@ from tare.stats.intervals import (
     all_within,
     allowing_unseen,
     body_estimates,
+    clustered_share_interval,
     judge,
     log_ratios_of,
     moderated,
@@ -416,6 +417,29 @@ def test_the_interval_of_a_share_is_the_tables():
     assert share_interval(0, 10, 0.05) == pytest.approx((0.0, 1 - 0.025**0.1))
     assert share_interval(10, 10, 0.05) == pytest.approx((0.025**0.1, 1.0))
     assert share_interval(0, 0, 0.05) == (0.0, 1.0)
+
+
+def test_an_interval_of_a_share_counts_groups_where_their_rows_agree():
+    assert clustered_share_interval([], 0.05) == (0.0, 1.0)
+    assert clustered_share_interval([(1, 1)] * 3 + [(0, 1)] * 7, 0.05) == pytest.approx(
+        share_interval(3, 10, 0.05), abs=0.03
+    )
+    rows = clustered_share_interval([(20, 20)] * 3 + [(0, 20)] * 7, 0.05)
+    assert rows == pytest.approx(share_interval(3, 10, 0.05), abs=0.08), "rows of a group add nothing"
+    assert clustered_share_interval([(20, 20)] * 5, 0.05) == pytest.approx(share_interval(5, 5, 0.05))
+    assert clustered_share_interval([(3, 10)], 0.05) == pytest.approx(share_interval(0.3, 1, 0.05))
+    assert clustered_share_interval([(3, 10)] * 4, 0.05) == pytest.approx(share_interval(12, 40, 0.05))
+
+
+def test_an_interval_of_a_share_of_groups_holds_as_often_as_it_says():
+    generator, held, plain, runs = np.random.default_rng(4), 0, 0, 1000
+    for _ in range(runs):
+        groups = [(int(generator.binomial(6, share)), 6) for share in generator.beta(1.6, 0.4, 12)]
+        low, high = clustered_share_interval(groups, 0.05)
+        held += low <= 0.8 <= high
+        low, high = share_interval(sum(hits for hits, _ in groups), 72, 0.05)
+        plain += low <= 0.8 <= high
+    assert held / runs > 0.94 > 0.85 > plain / runs
 
 
 def test_few_steps_leave_room_for_stalls_that_nobody_saw():

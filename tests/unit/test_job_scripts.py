@@ -49,6 +49,7 @@ def test_slurm_starts_its_own_containers_with_the_folder_of_the_job(tmp_path):
     made = plan(tmp_path, ranked(10.0, "slurm_oci"))
     jobs.write_files(made)
     (made.folder / "bundle").mkdir()
+    (made.folder / jobs.BUILT).write_text(f"{made.build}\n")
     (made.folder / jobs.BUNDLE).write_text('{"mounts": [{"destination":"/proc"}]}')
     (tmp_path / "srun").write_text('#!/bin/sh\necho "$@"\n')
     (tmp_path / "srun").chmod(0o755)
@@ -149,6 +150,77 @@ def test_what_no_script_can_run_is_refused_in_one_line(tmp_path, row, request_of
     assert not (tmp_path / "a folder").exists()
 
 
+def test_what_is_not_built_is_refused_and_ends_the_script(tmp_path):
+    for env in jobs.STARTS:
+        made = plan(tmp_path, ranked(10.0, env))
+        jobs.write_files(made)
+        (guard,) = (line for line in jobs.script(made, "slurm").splitlines() if "is not built" in line)
+        if env in jobs.MADE:
+            with pytest.raises(
+                UnavailableError,
+                match=rf"^{env} is not built with torch-2.13 for the job \(to fix it: sh .*build\.sh",
+            ):
+                jobs.submit(made, "slurm")
+            (made.folder / jobs.MADE[env]).parent.mkdir(parents=True, exist_ok=True)
+            (made.folder / jobs.MADE[env]).touch()
+            build = jobs.build_script(made, made.stack).splitlines()
+            for noted, is_built in ((f"{env} of another stack", False), (build[-1].split("'")[1], True)):
+                (made.folder / jobs.BUILT).write_text(f"{noted}\n")
+                assert jobs._is_built(made, "slurm") == is_built
+                assert (subprocess.run(["sh", "-c", guard], capture_output=True).returncode == 0) == is_built
+            assert any(line.startswith("rm -rf") and line.endswith(jobs.BUILT) for line in build)
+            (made.folder / jobs.MADE[env]).unlink()
+        ended = subprocess.run(
+            ["sh", "-c", guard], env={"PATH": "/nowhere"}, executable="/bin/sh", capture_output=True
+        )
+        assert ended.returncode == 1 and f"run {made.folder}/build.sh first" in ended.stderr.decode()
+    with pytest.raises(UnavailableError, match="host is not built with torch"):
+        jobs.submit(plan(tmp_path), "shell")
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_an_image_is_looked_for_where_the_job_runs(tmp_path, monkeypatch, engine):
+    made = plan(tmp_path, ranked(10.0, engine))
+    (tmp_path / engine).write_text(f'#!/bin/sh\n[ "$*" = "image inspect {made.image}" ]\n')
+    (tmp_path / engine).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert jobs._is_built(made, "shell")
+    other = dataclasses.replace(made, row=ranked(10.0, engine, stack="torch-1.4"))
+    assert not jobs._is_built(other, "shell") and jobs._is_built(other, "slurm"), "a node has its own images"
+    with pytest.raises(UnavailableError, match=f"{engine} is not built with torch-1.4 for the job"):
+        jobs.submit(other, "shell")
+
+
+def test_an_image_has_a_tag_by_what_it_is_made_of(tmp_path):
+    one, other = (plan(tmp_path, ranked(10.0, "docker", stack=stack)) for stack in ("torch-2.13", "torch-1.4"))
+    assert one.image != other.image and one.image.startswith("tare-job:")
+    assert plan(tmp_path, ranked(3.0, "podman", threads=1)).image == one.image
+    for made in (one, other):
+        assert f"docker build --tag {made.image} ." in jobs.build_script(made, made.stack)
+        assert f" {made.image} python3 train.py" in jobs.script(made, "shell")
+
+
+@pytest.mark.parametrize("env", jobs.GPUS)
+def test_a_job_on_a_gpu_asks_for_it_and_gives_it_to_the_environment(tmp_path, env):
+    made = dataclasses.replace(plan(tmp_path, ranked(10.0, env)), device="cuda")
+    options = {"docker": "--gpus all", "podman": "--device nvidia.com/gpu=all", "apptainer": "exec --nv"}
+    assert "#SBATCH --gres=gpu:1\n" in jobs.script(made, "slurm")
+    assert options.get(env, "") in jobs.script(made, "slurm")
+    assert "#PBS -l nodes=1:ppn=2:gpus=1,walltime" in jobs.script(made, "pbs")
+    jobs.write_files(made)
+    assert read_lock(made.folder / "requirements.txt") == load_stack("torch-2.13", "cuda").requirements
+    assert "ENV NVIDIA_VISIBLE_DEVICES=all" in (made.folder / "Dockerfile").read_text()
+    plain = plan(tmp_path, ranked(10.0, env))
+    for text in (jobs.script(plain, "slurm"), jobs.script(plain, "pbs"), jobs.dockerfile(plain.stack)):
+        assert not any(word in text for word in ("gpus", "gres", "--nv", "nvidia", "NVIDIA"))
+
+
+def test_an_environment_without_a_way_to_a_gpu_is_refused_on_one(tmp_path):
+    made = dataclasses.replace(plan(tmp_path, ranked(10.0, "charliecloud")), device="cuda")
+    with pytest.raises(UserError, match="a job script can't give charliecloud a GPU: choose a candidate in one of"):
+        jobs.write_files(made)
+
+
 def test_a_job_is_run_and_its_time_is_held_against_the_prediction(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("import os, time\ntime.sleep(0.3)\nprint(os.environ['OMP_NUM_THREADS'])\n")
@@ -185,7 +257,7 @@ SLURM = {
     "says", ["echo COMPLETED None", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"]
 )
 def test_a_job_in_slurm_is_waited_for_while_the_controller_restarts(tmp_path, monkeypatch, says):
-    made = plan(tmp_path)
+    made = with_venv(plan(tmp_path))
     jobs.write_files(made)
     for name, text in SLURM.items():
         (tmp_path / name).write_text("#!/bin/sh\n" + text.format(folder=tmp_path, says=says))
@@ -202,7 +274,7 @@ def test_a_job_in_slurm_is_waited_for_while_the_controller_restarts(tmp_path, mo
 
 
 def test_a_scheduler_that_is_missing_or_refuses_is_one_line(tmp_path, monkeypatch):
-    made = plan(tmp_path)
+    made = with_venv(plan(tmp_path))
     jobs.write_files(made)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnavailableError, match="sbatch"):

@@ -18,6 +18,7 @@ from campaign_builders import launch_record
 from step_builders import CALL_S, FACTORS, STEP_S, TARGET, drawn_work, truth
 from test_benchmarks import load
 
+from tare.cli import optimise
 from tare.cli.main import main
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import read_json
@@ -269,6 +270,70 @@ def test_arguments_of_modaks_form_are_words_and_only_the_jobs_own_options_count(
     assert command is None or found.command == ("python", *command)
 
 
+def test_modaks_runtime_cores_and_memory_are_read_and_the_rest_is_named(tmp_path):
+    given = modak(enable_autotuning=True, autotuning={"tuner": "cresta"})
+    given["job"]["application"] |= {
+        "container_runtime": "Singularity",
+        "mpi_ranks": 1,
+        "pre-execution": "module load",
+    }
+    given["job"]["application"] |= {"post-execution": ""}
+    given["job"]["job_options"] |= {"core_count": 8, "minimum_memory_per_processor": "2 GB", "node_exclusive": True}
+    given["job"]["target"] = {"name": "egi", "job_scheduler_type": "torque"}
+    found, notes = requests.read_request(written(tmp_path, given), "mnist_cnn_equal")
+    assert found.environments == ("apptainer",) and found.threads == (8,) and found.memory_bytes == 16 << 30
+    names = "job_options.request_gpus, job_options.node_exclusive, application.pre-execution, target.name, "
+    rest = "target.job_scheduler_type, optimisation.autotuning: passed over, because no prediction or job script"
+    assert any(note.startswith(names + rest) for note in notes)
+    assert not any("mpi_ranks" in note or "post-execution" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "application", "threads", "says"),
+    [
+        (
+            {"core_count": 8, "core_count_per_process": 4},
+            {},
+            (4,),
+            "core_count 8 contradicts job_options.core_count_per",
+        ),
+        ({"core_count_per_process": 4}, {"threads": 2}, (2,), "per_process 4 contradicts application.threads 2"),
+        ({"core_count": 8, "process_count_per_node": 2}, {}, None, "core_count is of several processes together"),
+        (
+            {"core_count": 8, "node_count": 2},
+            {},
+            None,
+            "node_count is 2: what is predicted is one process on one node",
+        ),
+        (
+            {"core_count_per_process": 4},
+            {"mpi_ranks": 2},
+            (4,),
+            "application.mpi_ranks is 2: what is predicted is one",
+        ),
+        ({"core_count": "many"}, {}, None, "job_options.core_count: 'many' is no number of cores"),
+        ({"minimum_memory_per_processor": "2 GB"}, {}, None, "passed over: the number of cores is not given"),
+        (
+            {"core_count": 2, "minimum_memory_per_processor": "2 GB", "memory_limit": "3 GB"},
+            *({}, (2,), "minimum_memory_per_processor was passed over: memory_limit counts"),
+        ),
+        (
+            {},
+            {"container_runtime": "dokcer"},
+            None,
+            "container_runtime: 'dokcer' is not known and was passed over: did",
+        ),
+    ],
+)
+def test_what_modaks_form_says_of_cores_is_used_where_it_is_clear(tmp_path, options, application, threads, says):
+    given = modak()
+    given["job"]["job_options"] |= options
+    given["job"]["application"] |= application
+    found, notes = requests.read_request(written(tmp_path, given), "mnist_cnn_equal")
+    assert found.threads == threads and any(says in note for note in notes)
+    assert found.memory_bytes == (3 << 30 if "memory_limit" in options else None) and found.environments is None
+
+
 def test_digits_that_no_number_has_are_passed_over(tmp_path):
     given = modak()
     given["job"]["application"]["arguments"] = f"-batch_size={'9' * 5000}"
@@ -338,8 +403,12 @@ def test_a_target_has_its_ceilings_by_threads_and_is_read_where_its_processor_is
         described.read_target(path, "Q")
     assert "was measured on P, and this machine has Q: measure it on" in str(told.value)
     with pytest.raises(UserError, match=r"this machine has Q.*; name another file with --out"):
-        described.refuse_other(path, "Q")
-    described.refuse_other(path, "P")
+        described.refuse_other(path, "Q", "torch-2.13")
+    described.refuse_other(path, "P", "torch-2.13")
+    with pytest.raises(
+        UserError, match=r"with the stack torch-2.13, and the study has torch-1.4: name another file"
+    ):
+        described.refuse_other(path, "P", "torch-1.4")
     path.write_text("{}")
     with pytest.raises(IntegrityError, match="measure it again"):
         described.read_target(path, "P")
@@ -553,7 +622,7 @@ def test_a_further_network_has_as_many_parameters_as_it_says(number):
 def test_cells_become_rows_with_what_their_environment_adds():
     found = rows.trained_on(grid_cells({"host": 0.0, "docker": 2e-4, "apptainer": -1e-5}), record())
     assert len(found.rows) == len(NETWORKS) * 3 * 2 * 3 and not found.left_out
-    assert found.environment_step_s == pytest.approx({"host": 0, "docker": 2e-4, "apptainer": 0}, abs=1e-9)
+    assert found.effects.added == pytest.approx({"host": 0, "docker": 2e-4, "apptainer": 0}, abs=1e-9)
     fitted = models.fit_roofline(found.rows)
     assert {name: fitted.factors[name] for name in FACTORS} == pytest.approx(FACTORS, rel=0.1)
     assert (fitted.call_s, fitted.step_s) == pytest.approx((CALL_S, STEP_S), rel=0.2)
@@ -686,6 +755,11 @@ def test_what_lies_within_what_predictions_are_off_by_is_a_tie():
             "layout=channels-last`, or measure it with --search, or compare it",
         ),
         ({"settings": {"compile": ("xla",)}}, "xla", "compile=xla is a setting of tensorflow, not of torch"),
+        (
+            {"settings": {"compile": ("inductor",)}},
+            "inductor",
+            "the time that compile=inductor takes before and in the first step is not predicted: measure it with",
+        ),
         ({"settings": {"graph": ("capture",)}}, "capture", "graph=capture can't be had on a CPU: graphs are"),
         (
             {"batches": (64, 128), "loss_within": 0.002},
@@ -720,14 +794,25 @@ def test_what_is_only_not_predicted_may_be_measured():
     assert may == {(layout,), (amp,), (amp, layout)}, "their loss is measured, too"
 
 
-def with_layout(cells, factor=0.8, noise=0.02):
+def test_a_compiler_that_a_grid_has_timed_is_not_predicted_and_may_be_measured():
+    compiled = with_layout(grid_cells(), setting={"compile": "inductor"})
+    found = chosen({"environments": ("host",), "settings": {"compile": ("inductor",)}}, cells=compiled)
+    own = [one for one in found.excluded if one.candidate.settings]
+    assert len(own) == 2 and all(
+        one.measurable and "in the first step is not predicted" in one.reason for one in own
+    )
+    assert not any(row.candidate.settings for row in found.ranked)
+
+
+def with_layout(cells, factor=0.8, noise=0.02, setting=None):
     """Cells, and one with channels-last of each network's host cells at two threads."""
+    setting = setting or {"layout": "channels-last"}
     generator, found = np.random.default_rng(9), list(cells)
     for one in cells:
         if (one.env, one.threads, one.batch) == ("host", 2, 64):
             seconds = one.profiled().plain_step_s[1] * factor * math.exp(generator.normal(0, noise))
             options = dict(one.options)
-            own = cell(one.workload, "host", 2, 64, seconds, options=options, settings={"layout": "channels-last"})
+            own = cell(one.workload, "host", 2, 64, seconds, options=options, settings=setting)
             found.append(own)
     return found
 
@@ -740,6 +825,10 @@ def test_a_setting_that_was_timed_on_other_networks_is_predicted():
     assert first.candidate.settings == (("layout", "channels-last"),) and second.candidate.settings == ()
     assert first.step_s / second.step_s == pytest.approx(0.8, rel=0.02) and not first.tied
     assert first.elapsed.low < first.elapsed.seconds < first.elapsed.high
+    saved = sum(second.elapsed.terms.values()) - sum(first.elapsed.terms.values())
+    assert first.elapsed.terms["layout=channels-last"] == pytest.approx(-saved) and saved > 0
+    assert second.why == f"layout=channels-last: {saved:+.3g} s"
+    assert {name: first.elapsed.terms[name] for name in second.elapsed.terms} == pytest.approx(second.elapsed.terms)
     told = {one.candidate.settings: one.reason for one in found.excluded}
     assert "amp=bf16 was timed on the target: `tare grid --settings amp=bf16`, or" in told[("amp", "bf16"),]
     both = told[("amp", "bf16"), ("layout", "channels-last")]
@@ -759,12 +848,62 @@ def test_what_a_setting_multiplies_a_row_by_is_told_by_other_networks():
     trained = rows.trained_on(cells, record())
     own = {row.workload: row for row in trained.rows if row.settings}
     assert own["CNN on MNIST"].factor == pytest.approx(0.8) and len(own) == len(NETWORKS)
-    assert trained.factors == {(("layout", "channels-last"),): pytest.approx(0.8)}
+    assert trained.effects.factors == {(("layout", "channels-last"),): pytest.approx(0.8)}
     few = rows.trained_on([one for one in cells if not one.settings or one.workload == "mnist_cnn"], record())
-    assert few.factors == {}
+    assert few.effects.factors == {}
     assert few.left_out[0].endswith("last: no other network was timed with and without its settings")
-    assert trained.without("AlexNet").setting_logs.keys() == trained.setting_logs.keys()
-    assert "AlexNet" not in next(iter(trained.without("AlexNet").setting_logs.values()))
+
+
+def test_a_network_that_is_held_out_has_no_part_in_what_environments_add_and_settings_gain():
+    added = {"host": 0.0, "docker": 2e-4}
+    cells = with_layout(grid_cells(added), noise=0.0)
+    of_alexnet = [one for one in cells if one.title == "AlexNet"]
+    slow = [  # ten times as long in docker and with the layout
+        one
+        if one.env == "host" and not one.settings
+        else cell(
+            *(one.workload, one.env, one.threads, one.batch, 10 * one.profiled().plain_step_s[1]),
+            settings=one.settings,
+        )
+        for one in of_alexnet
+    ]
+    kept = [one for one in cells if one not in of_alexnet]
+    alone = rows.trained_on(kept, record())
+    found = rows.trained_on([*kept, *slow], record(), held_out="AlexNet")
+    assert found.rows == alone.rows
+    assert found.effects == alone.effects
+    jobs = {rows.job_of(one.workload, one.options, one.batch) for one in of_alexnet}
+    assert jobs <= set(found.work) and jobs <= set(found.memory_bytes), "what a step does needs no time"
+    only = [one for one in cells if one.env == "host" or one.title == "AlexNet"]
+    assert "docker" in rows.trained_on(only, record()).effects.added
+    assert "docker" not in rows.trained_on(only, record(), held_out="AlexNet").effects.added
+
+
+def test_what_is_known_to_fail_is_not_ranked_by_what_others_gain():
+    failed = {"status": "failed", "reason": "no memory"}
+    cells = with_layout(grid_cells(), noise=0.0)
+    tried = next(one for one in cells if one.settings and one.workload == "mnist_cnn")
+    cells = [one for one in cells if one is not tried] + [
+        tried.replace(**failed),
+        next(one for one in cells if (one.workload, one.env, one.threads) == ("mnist_cnn", "docker", 1)).replace(
+            **failed, batch=64
+        ),
+    ]
+    given = {"environments": ("host", "docker"), "settings": {"layout": ("channels-last",)}, "steps": 1000}
+    found = chosen(given, cells=cells)
+    told = {one.candidate.name: (one.reason, one.measurable) for one in found.excluded}
+    for name in ("host, torch-2.13, 2 threads", "host, torch-2.13, 1 threads", "docker, torch-2.13, 2 threads"):
+        reason, measurable = told[f"{name}, batch 64, layout=channels-last"]
+        assert reason == "it failed on the target: failed: no memory; `tare grid` tries it again" and not measurable
+    assert "it failed on the target" in told["docker, torch-2.13, 1 threads, batch 64"][0]
+    assert {(row.candidate.env, row.candidate.threads) for row in found.ranked} == {
+        *(("host", 1), ("host", 2), ("docker", 2)),
+    }
+    other = chosen({**given, "batches": (128,)}, cells=cells)
+    assert any(row.candidate.settings for row in other.ranked), "another batch did not fail"
+    elsewhere = [one.replace(machine="other") if not one.ok else one for one in cells]
+    assert rows.trained_on(elsewhere, record()).failed == {}
+    assert rows.trained_on(cells, record(), held_out="CNN on MNIST").failed == {}
 
 
 def test_memory_and_time_are_limits():
@@ -785,7 +924,7 @@ def test_a_batch_between_measured_ones_has_the_memory_of_the_line_through_them()
     own = choose._Chooser(
         request=requests.Request(workload="mnist_cnn", batches=(64,)),
         **{"target": record(), "work_of": None, "predictor": None, "lacking": {}},
-        trained=rows.Trained(rows=(), work={}, environment_step_s={}, left_out=(), memory_bytes={
+        trained=rows.Trained(rows=(), work={}, effects=rows.Effects.of([]), left_out=(), memory_bytes={
             rows.job_of("mnist_cnn", {}, batch): taken for batch, taken in ((32, 100), (64, 200), (256, 800))
         }),
     )  # fmt: skip
@@ -867,10 +1006,25 @@ def test_the_command_tells_ranks_reasons_and_what_was_passed_over(measured, caps
     said = capsys.readouterr().out
     assert "passed over: bach is not known" in said and "mnist_cnn on P (m), " in said
     assert "1  host, torch-2.13, 2 threads, batch 64: " in said and "(90%: " in said
-    assert "excluded: podman, torch-2.13, 1 threads, batch 64 and 1 more: starts of podman" in said
+    assert "excluded: podman, torch-2.13, 1 or 2 threads, batch 64: starts of podman" in said
     assert measured("{workload: mnist_cnn}", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["ranked"][0]["candidate"]["env"] == "host" and found["notes"] == []
+
+
+def test_every_candidate_that_is_excluded_is_named():
+    def one(env, threads, *settings):
+        return choose.Candidate(env=env, stack="s", threads=threads, batch=8, settings=settings)
+
+    layout, amp = ("layout", "channels-last"), ("amp", "bf16")
+    assert optimise.names_of([one("host", 2)]) == one("host", 2).name
+    assert (
+        optimise.names_of([one("host", 2, amp, layout)])
+        == "host, s, 2 threads, batch 8, amp=bf16 and layout=channels-last"
+    )
+    every = [one(env, threads, *own) for env in ("host", "vm") for threads in (1, 2) for own in ((), (layout,))]
+    assert optimise.names_of(every) == "host or vm, s, 1 or 2 threads, batch 8, no setting or layout=channels-last"
+    assert optimise.names_of(every[:3]) == "; ".join(row.name for row in every[:3])
 
 
 @pytest.fixture
@@ -1007,7 +1161,7 @@ def test_a_job_that_cannot_be_counted_is_tried_once_and_told(measured, monkeypat
     monkeypatch.setattr(grid, "count_job", counted)
     assert measured("{workload: mnist_cnn, batch: [64, 96, 96]}") == 0
     said = capsys.readouterr().out
-    assert asked == [96] and "batch 96 and 5 more: a step of mnist_cnn could not be counted" in said
+    assert asked == [96] and "host or docker or apptainer, torch-2.13, 1 or 2 threads, batch 96: a step of" in said
     assert measured("{workload: mnist_cnn, batch: 96}") == 3
     assert "it depends on values" in capsys.readouterr().err
 
@@ -1020,12 +1174,23 @@ def test_a_target_of_another_processor_is_refused_in_one_line(measured, monkeypa
     assert said.count("\n") == 1
 
 
+def test_a_target_of_another_stack_than_the_studys_is_refused_in_one_line(measured, rounds, capsys, tmp_path):
+    record(stack="torch-1.4").write(tmp_path / "target.json")
+    for words in ([], ["--measure", "1"], ["--search"]):
+        assert measured("{workload: mnist_cnn}", *words) == 2
+        said = capsys.readouterr().err
+        assert "measured with the stack torch-1.4, and config/config.yaml has torch-2.13: name a study" in said
+        assert said.count("\n") == 1 and rounds == []
+
+
 def test_a_target_may_be_a_node_of_a_partition_which_a_job_measures(measured, monkeypatch, capsys, tmp_path):
     asked = tmp_path / "asked"
     for name, text in (("sbatch", f'printf "%s\\n" "$@" > {asked}; echo 7'), ("squeue", "echo COMPLETED None")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert main(["grid", "--settings", "compile=inductor"]) == 2
+    assert "a cell times steps without a compiler's work: measure it with" in capsys.readouterr().err
     assert main(["grid", "--settings", "layout=channels"]) == 2
     assert "no such setting: did you mean 'layout=channels-last'?" in capsys.readouterr().err
     for words in (["target", "--partition", "thin"], ["grid", "--partition", "thin", "--minutes", "3"]):
@@ -1058,7 +1223,8 @@ def test_the_benchmark_of_predictions_writes_the_page_with_all_that_was_measured
     assert "\n".join(module.page(read_json(module.KEPT))) + "\n" == page
     assert "| workload | linear | 234 | 0 | " in page and "| environment | roofline | 234 | 0 | " in page
     assert "## By batch range" in page and "| 64 to 255 | 156 | " in page and "| SqueezeNet 1.1 | 18 | 0 | " in page
-    assert "The model roofline, which" in page and "within 3% of the best" in page
+    assert "| workload | chosen | 234 | 0 | " in page and "Of all rows, `tare optimise` uses roofline." in page
+    assert "not recomputed" not in page and "within 3% of the best" in page
     assert re.search(r"\| CNN on MNIST \| host, .* \| yes \| [\d.]+ s \| [\d.]+ s \| [+-]", page)
     best = "host, torch-2.13, 2 threads, batch 64, layout=channels-last"
     assert f"| CNN on MNIST | no | 3 of 3 | better | {best} | 0." in page
