@@ -11,7 +11,7 @@ import getpass
 import math
 import re
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -58,10 +58,15 @@ class Place(FileRecord):
     """The node that is a machine of a study; the file is next to the machine's campaigns."""
 
     VERSION: ClassVar[int] = 1
-    REMAKE: ClassVar[str] = "remove it: a node is then chosen again"
+    REMAKE: ClassVar[str] = "remove it: a node is then chosen again, and if it is another one, measured anew"
 
     node: str
     others: tuple[str, ...] = ()  # those with it, on which further members of its groups train
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All of them, in order."""
+        return (self.node, *self.others)
 
 
 def read_sinfo(text: str) -> list[Node]:
@@ -152,22 +157,28 @@ def _asked(asked: Nodes) -> str:
 
 
 def placed(
-    machines: Mapping[str, Measured], files: Mapping[str, Path], wanted: Collection[str], size: int = 1
+    machines: Mapping[str, Measured],
+    files: Mapping[str, Path],
+    wanted: Collection[str],
+    size: int = 1,
+    everywhere: Callable[[str], Iterable[Path]] = lambda name: (),
 ) -> dict[str, Node]:
-    """The node of each machine: what its file says; of the others one that works, idle ones first, each another.
-    `files`: where the place of each is written, or will be. `wanted`: names of those that are measured now. `size`:
-    nodes that each has, itself and `Node.others`. Raises UnavailableError, UserError: as `nodes_of`; a node is gone
-    or does not work; there are too few. IntegrityError: a file is damaged.
+    """The node of each machine: what its file says, else the file of another study; of the others one that works,
+    idle ones first, each another. `files`: where the place of each is written, or will be. `wanted`: names of those
+    that are measured now. `size`: nodes that each has, itself and `Node.others`. `everywhere`: files of all studies
+    with a machine of that name, which is one node: ceilings, trial launches and campaigns are shared. Raises
+    UnavailableError, UserError: as `nodes_of`; a node is gone or does not work; there are too few; studies have two
+    nodes of one name. IntegrityError: a file is damaged.
     """
-    before = {name: read(Place, path) for name, path in files.items() if path.exists()}
-    taken = {node for one in before.values() for node in (one.node, *one.others)}
+    noted = {name: _noted(name, path, everywhere(name)) for name, path in files.items()}
+    before = {name: place for name, places in noted.items() if (place := _longest_of(places)) is not None}
+    taken = {node for one in before.values() for node in one.nodes}
     found = {}
     for name in wanted:
         machine, others = machines[name], list(before[name].others) if name in before else []
         if name in before:
-            node, *_ = [
-                _as_before(name, machine, one, files[name]) for one in (before[name].node, *others[: size - 1])
-            ]
+            again = _again(files[name], list(noted[name]))
+            node, *_ = [_as_before(name, machine, one, again) for one in before[name].nodes[:size]]
         else:
             node = _another(machine, taken, size)
             taken.add(node.name)
@@ -178,10 +189,59 @@ def placed(
     return found
 
 
-def _as_before(name: str, machine: Measured, before: str, path: Path) -> Node:
+def note(name: str, place: Place, path: Path, everywhere: Callable[[str], Iterable[Path]]) -> None:
+    """Write down which node a machine is; arguments as of `placed`. Raises UserError: a workflow of another study
+    has chosen another one in the meantime; nothing is then changed.
+    """
+    before = read(Place, path) if path.exists() else None
+    if before == place:
+        return
+    place.write(path)
+    try:
+        _noted(name, path, everywhere(name))
+    except UserError as error:
+        if before is None:
+            path.unlink()
+        else:
+            before.write(path)
+        raise UserError(
+            f"{WHERE}: {name}: another study has just chosen another node for it: give the same command again"
+        ) from error
+
+
+def _noted(name: str, own: Path, files: Iterable[Path]) -> dict[Path, Place]:
+    """What studies have noted of a machine, by file, this study's first. Raises UserError: it is two nodes."""
+    found = {path: read(Place, path) for path in dict.fromkeys([own, *files]) if path.exists()}
+    longest = _longest_of(found)
+    for path, place in found.items():
+        if longest is not None and place.nodes != longest.nodes[: len(place.nodes)]:
+            (other,) = [one for one, its in found.items() if its is longest]
+            ours, theirs = ", ".join(longest.nodes), ", ".join(place.nodes)
+            raise UserError(
+                f"{WHERE}: {name}: is {ours} in {other.parent}, and {theirs} in {path.parent}, but studies share what is measured of a machine: give it another name in one "
+                "study, or move one folder away"
+            )
+    return found
+
+
+def _longest_of(places: Mapping[Path, Place]) -> Place | None:
+    """The place with most nodes, of which the others are the beginning."""
+    return max(places.values(), key=lambda place: len(place.nodes), default=None)
+
+
+def _again(own: Path, files: Sequence[Path]) -> str:
+    """How a machine is begun on another node. `files`: in which its node is."""
+    folders = " and ".join(str(path.parent) for path in files)
+    if own in files and len(files) == 1:
+        return f"to begin on another node, move {folders} away"
+    if own in files:
+        return f"to begin on another node, move {folders} away, or give the machine another name"
+    return f"to begin on another node, give the machine another name: {folders} has this node for it"
+
+
+def _as_before(name: str, machine: Measured, before: str, again: str) -> Node:
     """The node that a machine had, if it can still be had."""
     asked = machine.nodes.node
-    again = f"to begin on another node, move {path.parent} away"
     if asked is not None and asked != before:
         raise UserError(f"{WHERE}: {name}: was measured on {before}, and the study now names {asked}: {again}")
     for node in nodes_of(machine.kind, machine.nodes):
@@ -189,7 +249,8 @@ def _as_before(name: str, machine: Measured, before: str, path: Path) -> Node:
             if not node.works:
                 raise UserError(f"{WHERE}: {name}: its node {before} is {node.state}: wait for it; {again}")
             return node
-    raise UserError(f"{WHERE}: {name}: Slurm no longer has its node {before}: {again}")
+    where = f" {_asked(machine.nodes)}" if machine.nodes.partition or machine.nodes.constraint else ""
+    raise UserError(f"{WHERE}: {name}: Slurm no longer has its node {before}{where}: {again}")
 
 
 def _another(machine: Measured, taken: Collection[str], size: int, first: str | None = None) -> Node:

@@ -11,7 +11,7 @@ from project import ROOT
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.machine import cluster, facts
 from tare.model.machines import FOUND, MACHINE
-from tare.model.studies import checks, loading, machines
+from tare.model.studies import checks, layout, loading, machines
 
 SINFO = """n1|32|64000|(null)|infinite|icelake,ssd|idle
 n2|32|64000|(null)|infinite|milan|alloc
@@ -213,6 +213,71 @@ def test_a_machine_of_groups_is_a_set_of_nodes_and_a_job_takes_as_many_as_train(
     told(NODES.format("idle", "idle", "idle").splitlines(keepends=True)[0])
     with pytest.raises(UserError, match="2 of its nodes are needed, and 1 work"):
         cluster.placed({"thin": machine}, {"thin": tmp_path / "none.json"}, ["thin"], 2)
+
+
+@pytest.fixture
+def in_checkout(told, tmp_path, monkeypatch):
+    """Gives the nodes of a study's machines, which it notes as the workflow does, in one checkout."""
+    monkeypatch.chdir(tmp_path)
+
+    def nodes(study, size=1, **named):
+        found = machines.measured(named)
+        files = {name: layout.place_record(study, name) for name in found}
+        chosen = cluster.placed(found, files, list(found), size, layout.place_records)
+        for name, node in chosen.items():
+            cluster.note(name, cluster.Place(node=node.name, others=node.others), files[name], layout.place_records)
+        return {name: [node.name, *node.others] for name, node in chosen.items()}
+
+    return nodes
+
+
+def test_one_name_is_one_node_in_all_studies_of_a_checkout(in_checkout, told):
+    told(NODES.format("idle", "alloc", "idle"))
+    assert in_checkout("first", compute=asked()) == {"compute": ["n1"]}
+    told(NODES.format("alloc", "idle", "idle"))
+    assert in_checkout("second", compute=asked(), other=asked()) == {"compute": ["n1"], "other": ["n2"]}
+    assert in_checkout("third", size=2, compute=asked()) == {"compute": ["n1", "n2"]}
+    assert in_checkout("first", size=3, compute=asked()) == {"compute": ["n1", "n2", "n3"]}
+    assert in_checkout("second", compute=asked()) == {"compute": ["n1", "n2", "n3"]}
+
+
+@pytest.mark.parametrize(
+    ("states", "nodes", "says"),
+    [
+        (
+            "idle",
+            asked(node="n2"),
+            "was measured on n1, and the study now names n2: .* another name: results/.*/first",
+        ),
+        (
+            "down",
+            asked(),
+            "its node n1 is down: wait for it; to begin on another node, give the machine another name",
+        ),
+        (None, asked(partition="b"), "no longer has its node n1 in partition b: .* give the machine another name"),
+    ],
+)
+def test_a_name_that_another_study_has_for_another_node_is_refused(in_checkout, told, states, nodes, says):
+    told(NODES.format("idle", "alloc", "alloc"))
+    in_checkout("first", thin=asked())
+    told(NODES.format(states, "idle", "idle") if states else "n2|32|64000|(null)|infinite|a|idle\n")
+    with pytest.raises(UserError, match=says):
+        in_checkout("second", thin=nodes)
+    assert [path.parts[2] for path in layout.place_records("thin")] == ["first"]
+
+
+def test_two_studies_that_have_chosen_two_nodes_for_a_name_are_refused(in_checkout, told):
+    told(NODES.format("idle", "idle", "idle"))
+    cluster.Place(node="n1").write(layout.place_record("first", "thin"))
+    note = (cluster.Place(node="n2"), layout.place_record("second", "thin"), layout.place_records)
+    with pytest.raises(UserError, match="another study has just chosen another node"):
+        cluster.note("thin", *note)
+    assert not note[1].exists()
+    note[0].write(note[1])
+    with pytest.raises(
+        UserError, match="is n1 in results/campaigns/first/thin, and n2 in results/campaigns/second"
+    ):
+        in_checkout("third", thin=asked())
 
 
 def test_machines_of_groups_share_no_node(told, tmp_path):
