@@ -35,6 +35,7 @@ def plan(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/sinfo").write_text(SINFO)
     (tmp_path / "bin/sinfo").chmod(0o755)
+    (tmp_path / "bin/scontrol").symlink_to("/bin/false")
     environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     for name in ("TARE_MACHINE", "TARE_MACHINE_FOUND", "TARE_WORKFLOW"):
         environment.pop(name, None)
