@@ -45,6 +45,19 @@ NOT_WORTH_SAYING = re.compile(
     r"|Unable to guess SLURM account|Exception in run_job for rule "
 )
 
+# It says that later jobs avoid the node. Ours name their node, and lift that again (tare.machine.cluster).
+NODE_FAILED = re.compile(r"Job '(\S+)' failed with status 'NODE_FAIL', but requeue is enabled")
+
+
+def in_our_words(text: str) -> str:
+    """What the plugin says, where that is not so here: otherwise the text."""
+    if failed := NODE_FAILED.match(text):
+        return (
+            f"tare: the node of Slurm job {failed[1]} failed: the job is in the queue again, and goes on when the "
+            "node is back; `sinfo -R` says why"
+        )
+    return text
+
 
 def is_noise(text: str) -> bool:
     """Whether a warning or an error of the plugin tells a person nothing, or stands below a failed job as well."""
