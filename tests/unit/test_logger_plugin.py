@@ -180,6 +180,14 @@ SLURM = "SLURM-job '7' failed, SLURM status is: '{}'. Detailed failure reason un
             "tare: Slurm does not accept the job: no such thing",
         ),
         (
+            "SLURM sbatch failed. The error message was 'sbatch: error: Batch job submission failed: Required "
+            "partition not available (inactive or drain)'.\n    sbatch call:\n sbatch",
+            None,
+            [],
+            "tare: Slurm does not accept the job: Batch job submission failed: Required partition not available "
+            "(inactive or drain) (to fix it: in `machines`, name another `partition`, or wait until it is open",
+        ),
+        (
             "Job submission failed with exception: The given account x appears to be invalid.",
             None,
             [],
