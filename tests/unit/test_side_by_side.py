@@ -165,6 +165,14 @@ def test_machines_of_one_kind_have_the_same_gpus(other, differs):
         assert "should be equal, but differ in: GPUs (name, memory, driver or power limit)." in told[0]
 
 
+def test_gpus_of_machines_are_shown_by_kind_with_what_should_be_alike():
+    table = side_by_side.facts(
+        records(**{"thin-1": {"gpus": (A100,) * 4}, "thin-2": {"gpus": ({"name": "Other"},)}})
+    )
+    (row,) = [row for row in table.rows if str(row[0]).startswith("GPUs")]
+    assert row[:4] == ["GPUs", "4 of A100 (40960 MiB, driver 550, 400.00 W)", "Other", "none"]
+
+
 def test_a_clock_that_is_off_is_told():
     (told,) = side_by_side.warnings(
         records(fat={"clock_ahead_s": -90.2}, **{"thin-1": {"clock_ahead_s": 0.4}}), KINDS
