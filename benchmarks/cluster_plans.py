@@ -42,6 +42,8 @@ echo >> "$0.calls"
 i=1
 while [ $i -le {nodes} ]; do echo "n$i|32|64000|(null)|infinite|(null)|idle"; i=$((i+1)); done
 """
+# The executor of Snakemake asks it, too.
+SCONTROL = '#!/bin/sh\ncase "$*" in *"show node"*) echo >> "$0.calls" ;; esac\n'
 # Rules whose jobs are made where the command is given, as they say themselves (`localrule`).
 HERE = re.compile(r"^\s*\$ (?:\w+=\S+ )*python -m tare (\S+)", re.MULTILINE)
 SENT = ("probe", "machine", "ceilings", "rounds", "causes", "profiles", "starts")
@@ -57,7 +59,7 @@ class Planned:
     jobs: int
     measuring: int
     sent: int
-    asked: int  # of sinfo
+    asked: int  # of sinfo and of scontrol, each
     seconds: float
     mebibytes: float
     files: int  # written by the dry run
@@ -80,7 +82,9 @@ def planned(nodes: int, rounds: int, folder: Path) -> Planned:
     """Plan the study for so many nodes, each with so many rounds, in an empty folder."""
     (folder / "bin").mkdir()
     (folder / "bin/sinfo").write_text(SINFO.format(nodes=nodes))
-    (folder / "bin/sinfo").chmod(0o755)
+    (folder / "bin/scontrol").write_text(SCONTROL)
+    for name in ("sinfo", "scontrol"):
+        (folder / "bin" / name).chmod(0o755)
     study = {**STUDY, "machines": {"thin": {"partition": "thin", "nodes": nodes}}, "rounds": {"units": rounds}}
     (folder / "study.yaml").write_text(yaml.safe_dump(study))
     command = [
@@ -108,7 +112,7 @@ def planned(nodes: int, rounds: int, folder: Path) -> Planned:
         jobs=int(jobs),
         measuring=measuring,
         sent=measuring - sum(groups) + len(groups),
-        asked=len((folder / "bin/sinfo.calls").read_text().splitlines()),
+        asked=max(len(calls.read_text().splitlines()) for calls in (folder / "bin").glob("*.calls")),
         seconds=seconds,
         files=len(made) - 1,  # without that of `time`
         written=sum(path.stat().st_size for path in made if path.name != "memory"),

@@ -44,7 +44,7 @@ from tare.core.files import cache_dir, project_root, sha256_file, sha256_text
 from tare.core.progress import say
 from tare.machine import workflows
 from tare.machine import cluster, shared_files, together
-from tare.machine.facts import name_for_jobs
+from tare.machine.facts import name_for_jobs, slurm_node
 from tare.machine.fitting import AUTO, images_folder
 from tare.model.machines import MACHINE as MACHINE_VARIABLE
 from tare.model.conditions import SLURM
@@ -274,7 +274,23 @@ ANY_CORES = CORES if NODES else 1
 def places():
     """By machine that is measured its node: as it was, or as it is chosen now."""
     files = {name: layout.place_record(STUDIED.study, name) for name in NODES}
-    return cluster.placed(NODES, files, MACHINES, WIDEST)
+    return cluster.placed(NODES, files, MACHINES, WIDEST, layout.place_records)
+
+
+def on_node(rule):
+    """A parameter of what is made on a node, where the study names nodes: on another node it is made again."""
+
+    def nodes(wildcards):
+        name = wildcards.get("machine", AT)
+        size = nodes_of(rule, wildcards) if WIDEST > 1 and rule in OF_GROUPS else 1
+        if not SENT:
+            return ",".join((places()[name].name, *places()[name].others)[:size])
+        noted = layout.place_record(STUDIED.study, name)  # before the job was sent
+        if noted.exists():
+            return ",".join(read(cluster.Place, noted).nodes[:size])
+        return slurm_node() or ""  # of a module nothing is noted
+
+    return {"node": refusing(nodes)} if NODES else {}
 
 
 @refusing
@@ -295,8 +311,7 @@ def note_places():
     for name, node in places().items():
         path = layout.place_record(STUDIED.study, name)
         place = cluster.Place(node=node.name, others=node.others)
-        if not path.exists() or read(cluster.Place, path) != place:
-            place.write(path)
+        cluster.note(name, place, path, layout.place_records)
 
 
 def refuse_to_measure_here():
@@ -476,7 +491,9 @@ GROUPED_IN = (
 KEPT_ON_NODES = (
     [name for name in ENVIRONMENTS if environment(name).keeps_images] if NODES else []
 )
-NOT_MADE_HERE = "".join(rf"|{re.escape(name)}(?![.\w-])" for name in KEPT_ON_NODES)
+NOT_MADE_HERE = "".join(
+    rf"|{re.escape(name)}(?=[.]json$)" for name in KEPT_ON_NODES  # not `docker.vm`
+)
 # Small jobs of a machine and how many it has of each rule, by the group in which they are sent to a cluster: what images
 # wait for, and what waits for images. A campaign that compares environments is a job by itself.
 TOGETHER = {

@@ -108,6 +108,7 @@ if KEPT_ON_NODES:
         resources:
             **on_machine("load_image"),
         params:
+            **on_node("load_image"),
             kept=kept,
             code=adapter_code,
         message:

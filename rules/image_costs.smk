@@ -32,6 +32,7 @@ rule measure_starts:
     resources:
         **on_machine("measure_starts"),
     params:
+        **on_node("measure_starts"),
         kept=kept,
         study=lambda wildcards: study_module.part_of(
             study_on(wildcards), "starts", WORKLOADS[0]
@@ -68,6 +69,7 @@ rule build_naive_image:
     resources:
         **on_machine("build_naive_image"),
     params:
+        **on_node("build_naive_image"),
         variant=variant,
         code=closure.programs_sha256(
             [*NAIVE_CODE, *closure.adapters({"docker", "apptainer"})]

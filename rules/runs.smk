@@ -16,6 +16,7 @@ rule probe_environment:
     resources:
         **on_machine("probe_environment"),
     params:
+        **on_node("probe_environment"),
         kept=kept,
         code=adapter_code,
         programs=adapter_programs,
@@ -37,6 +38,7 @@ rule describe_machine:
     resources:
         **on_machine("describe_machine", whole=False),
     params:
+        **on_node("describe_machine"),
         **LIMITED,
         nodes=f" --nodes {WIDEST}" if WIDEST > 1 else "",
         kept=kept,
@@ -62,6 +64,7 @@ rule measure_ceilings:
     resources:
         **on_machine("measure_ceilings"),
     params:
+        **on_node("measure_ceilings"),
         kept=kept,
         study=study_json("ceilings"),
         images=subpath(input.image, parent=True),
@@ -114,6 +117,7 @@ rule run_rounds:
     resources:
         **on_machine("run_rounds"),
     params:
+        **on_node("run_rounds"),
         kind="rounds",
         study=study_json("rounds"),
         code=code_of("rounds"),
@@ -142,6 +146,8 @@ use rule run_rounds as run_rounds_of_arm with:
     priority: 20
     resources:
         **on_machine("run_rounds_of_arm"),
+    params:
+        **on_node("run_rounds_of_arm"),
     message:
         "{wildcards.workload}: whole runs and training steps, {wildcards.environments}.{wildcards.varied}"
         + ON_MACHINE
@@ -164,6 +170,7 @@ if OWN_JOBS:
         resources:
             **on_machine("run_command"),
         params:
+            **on_node("run_command"),
             study=study_json("command"),
             code=command_code,
             environments=campaign_environments,
@@ -198,6 +205,7 @@ if WORKLOADS:
         resources:
             **on_machine("run_causes"),
         params:
+            **on_node("run_causes"),
             study=study_json("causes"),
             code=code_of_jobs("causes"),
             jobs=lambda wildcards, output: jobs_options(output.sealed),
@@ -223,6 +231,7 @@ use rule run_rounds as run_sweep with:
     resources:
         **on_machine("run_sweep"),
     params:
+        **on_node("run_sweep"),
         kind="sweep",
         study=study_json("sweep"),
         code=code_of("sweep"),
@@ -258,6 +267,7 @@ if WORKLOADS:
         resources:
             **on_machine("run_profile"),
         params:
+            **on_node("run_profile"),
             kept=kept,
             study=study_json("profile"),
             code=code_of_jobs("profile"),
@@ -288,6 +298,7 @@ use rule run_rounds as run_profile_of_stack with:
     resources:
         **on_machine("run_profile_of_stack"),
     params:
+        **on_node("run_profile_of_stack"),
         kind="profile",
         study=study_json("profile"),
         code=code_of("profile"),
@@ -312,6 +323,7 @@ rule measure_network:
     resources:
         **on_machine("measure_network"),
     params:
+        **on_node("measure_network"),
         kept=kept,
         study=study_json("network"),
         code=closure.code_sha256(
@@ -340,6 +352,7 @@ use rule run_rounds as measure_pipeline with:
     resources:
         **on_machine("measure_pipeline"),
     params:
+        **on_node("measure_pipeline"),
         kept=kept,
         kind="pipeline",
         study=study_json("pipeline"),

@@ -23,6 +23,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from snakemake_logger_plugin_tare import slurm
+from snakemake_logger_plugin_tare.waiting import Waiting
 from tare.core import streams
 from tare.core.progress import duration, time_left
 from tare.core.remedies import own_program
@@ -89,6 +90,7 @@ class LogHandler(LogHandlerBase):
         self._group_because: str | None = None
         self._begun = self._ended = False
         self._before: list[str] = []
+        self._waiting_jobs = Waiting(self._from_a_thread)
         self._shown: dict[object, Callable[[Any], None]] = {
             LogEvent.WORKFLOW_STARTED: self._workflow_started,
             LogEvent.RUN_INFO: self._run_info,
@@ -138,6 +140,7 @@ class LogHandler(LogHandlerBase):
 
     def close(self) -> None:
         """Print the last line: how many jobs, how long, what failed."""
+        self._waiting_jobs.end()
         if self._because:
             self._print(self._because)
         if self._jobs:
@@ -219,10 +222,11 @@ class LogHandler(LogHandlerBase):
         """A warning or worse; what Snakemake adds once something has failed is in the complete log."""
         has_event = getattr(record, "event", None) is not None
         text = record.getMessage().strip() if record.msg is not None else ""
+        self._waiting_jobs.note(text)
         if record.levelno < logging.WARNING:
             self._before += [] if has_event or self._begun or not text else [text]
         elif text and (has_event or not (self._failed or self._ended or slurm.is_noise(text))):
-            self._print(text)
+            self._print(slurm.in_our_words(text))
 
     def _error(self, record: Any) -> None:
         """What ended a job, which is told with it, or Snakemake; that has a traceback or a page for some of it."""
@@ -280,6 +284,13 @@ class LogHandler(LogHandlerBase):
         if len(self._finished) < total:
             return f"{done}; the next run continues."
         return f"{_jobs(len(self._finished))} done in {took}"
+
+    def _from_a_thread(self, text: str) -> None:
+        self.acquire()
+        try:
+            self._print(text)
+        finally:
+            self.release()
 
     def _print(self, text: str) -> None:
         try:

@@ -26,6 +26,19 @@ STATES = {
     "NODE_FAIL": "its node failed",
     "BOOT_FAIL": "its node did not start",
 }
+# What helps where sbatch takes no job, by what it says.
+REFUSALS = {
+    "partition not available": "name another `partition`, or wait until it is open (`sinfo -s`)",
+    "partition name": "name another `partition`",
+    "nvalid account": "name another `account`",
+    "nvalid qos": "name another `qos`",
+    "node configuration is not available": "ask for less in `memory_mib`, `cpus` or `gpus`, or change `constraint`",
+    "Memory specification": "ask for less in `memory_mib`",
+    "time limit": "ask for less in `minutes`",
+    "olicy": "name another `account` or `qos`, or send fewer jobs at a time (`--jobs 1`)",
+    "nvalid feature": "change `constraint`",
+    "nvalid generic resource": "ask for fewer `gpus`",
+}
 # What Slurm writes into a job's log, and the state in which it has ended it then.
 WRITTEN = {
     "DUE TO TIME LIMIT": "TIMEOUT",
@@ -44,6 +57,19 @@ NOT_WORTH_SAYING = re.compile(
     r"No SLURM account given, trying to guess|No account was given, not able to get a SLURM account"
     r"|Unable to guess SLURM account|Exception in run_job for rule "
 )
+
+# It says that later jobs avoid the node. Ours name their node, and lift that again (tare.machine.cluster).
+NODE_FAILED = re.compile(r"Job '(\S+)' failed with status 'NODE_FAIL', but requeue is enabled")
+
+
+def in_our_words(text: str) -> str:
+    """What the plugin says, where that is not so here: otherwise the text."""
+    if failed := NODE_FAILED.match(text):
+        return (
+            f"tare: the node of Slurm job {failed[1]} failed: the job is in the queue again, and goes on when the "
+            "node is back; `sinfo -R` says why"
+        )
+    return text
 
 
 def is_noise(text: str) -> bool:
@@ -75,7 +101,11 @@ def why_it_failed(said: str, told: str | None, tail: Sequence[str], began: bool)
         began: whether the rule's own log is of this run.
     """
     if refused := NOT_SUBMITTED.match(said):
-        return f"tare: Slurm does not accept the job: {refused['sbatch'] or refused['plugin']}"
+        words = refused["sbatch"] or refused["plugin"]
+        remedy = next(
+            (f" (to fix it: in `machines`, {text})" for begin, text in REFUSALS.items() if begin in words), ""
+        )
+        return f"tare: Slurm does not accept the job: {words}{remedy}"
     if (failed := FAILED_IN_SLURM.match(said)) is None:
         return None
     job, state = failed.groups()

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from tare.cli.runs import opening
+
 
 def add(subparsers: Any) -> None:
     """Add this group's commands."""
@@ -21,7 +23,7 @@ def add(subparsers: Any) -> None:
     starts.add_argument("--environments", nargs="+", required=True, help="environments; host is added if missing")
     starts.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
     starts.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
-    starts.set_defaults(run=run_starts)
+    starts.set_defaults(run=opening(run_starts))
 
     costs = subparsers.add_parser(
         "image-costs", parents=[common], help="make the table of the costs of images: seconds, bytes, starts"

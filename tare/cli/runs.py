@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ def add(subparsers: Any) -> None:
     )
     rounds.add_argument("--neighbour-data", type=Path, help="data record of the co-runner of `shared`")
     rounds.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
-    rounds.set_defaults(run=run_rounds)
+    rounds.set_defaults(run=opening(run_rounds))
 
     command = subparsers.add_parser(
         "command", help="measure whole runs of a job of your own in several environments"
@@ -49,19 +49,19 @@ def add(subparsers: Any) -> None:
     command.add_argument("--workload", required=True, help="its name among the study's workloads")
     command.add_argument("--environments", nargs="+", required=True, help="environments; host is added if missing")
     command.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
-    command.set_defaults(run=run_command)
+    command.set_defaults(run=opening(run_command))
 
     causes = subparsers.add_parser(
         "causes", parents=[of_several], help="compare kernels, operators and mapped files of several environments"
     )
     causes.add_argument("--environments", nargs="+", required=True, help="environments; host is added if missing")
-    causes.set_defaults(run=run_causes)
+    causes.set_defaults(run=opening(run_causes))
 
     sweep = subparsers.add_parser(
         "sweep", parents=[of_one], help="time whole runs at several batch sizes, on the host"
     )
     sweep.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
-    sweep.set_defaults(run=lambda a: _measure().sweep(*_given(a, "study", "workload", "images", "data", "out")))
+    sweep.set_defaults(run=opening(run_sweep))
 
     profile = subparsers.add_parser("profile", parents=[of_one], help="run one launch under the profiler")
     profile.add_argument("--env", required=True, help="environment, a module of envs/")
@@ -109,6 +109,23 @@ def add(subparsers: Any) -> None:
     single.set_defaults(run=run_single)
 
 
+def opening(run: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:
+    """A command that opens a campaign, which first tries in a job of Slurm whether locks count there: the node may
+    mount what it shares with others in another way than the machine on which the workflow was started.
+    """
+
+    def command(arguments: argparse.Namespace) -> None:
+        from tare.core.files import cache_dir
+        from tare.machine.facts import slurm_node
+        from tare.machine.shared_files import refuse_without_locks
+
+        if slurm_node() is not None:
+            refuse_without_locks([Path.cwd(), cache_dir()])
+        run(arguments)
+
+    return command
+
+
 def _measure() -> Any:
     from tare.experiments import measure
 
@@ -148,6 +165,11 @@ def run_causes(arguments: argparse.Namespace) -> None:
         for workload, record, out in arguments.job
     ]
     measure.causes_together(arguments.study, wanted, arguments.environments, arguments.images)
+
+
+def run_sweep(arguments: argparse.Namespace) -> None:
+    """`tare sweep`."""
+    _measure().sweep(*_given(arguments, "study", "workload", "images", "data", "out"))
 
 
 def _say_verdicts(outs: Sequence[Path]) -> None:

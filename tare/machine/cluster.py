@@ -11,7 +11,7 @@ import getpass
 import math
 import re
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,10 @@ LEAST_MINUTES = 10
 # More small jobs than this are sent together, which costs what docs/cluster.md says. TOGETHER says it otherwise.
 MOST_ALONE = 200
 SMALL_JOBS, TOGETHER, ALONE = "TARE_SMALL_JOBS", "together", "alone"
+_LIMITS = ("CPUEfctv", "CPUTot", "CoreSpecCount", "ThreadsPerCore", "MemSpecLimit")
+_GPUS = re.compile(r"(?:^|,)gpu(?::(?!\d+(?:[,(]|$))[^:,()]+)?(?::(\d+))?(?=[,(]|$)")
+_WORDS = re.compile(r"[\w.:@+-]+|[&|()\[\]]|\*\d+")
+_CLOSING = {"(": ")", "[": "]"}
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
@@ -49,6 +53,11 @@ class Node:
     others: tuple[str, ...] = ()  # names of the nodes on which further members of its groups train
 
     @property
+    def gpus(self) -> int:
+        """How many it has."""
+        return sum(int(number or 1) for number in _GPUS.findall(self.gres))
+
+    @property
     def works(self) -> bool:
         """Whether it runs jobs, now or after those that it has."""
         return self.state.rstrip("~#!%$@^-+") in STATES
@@ -58,10 +67,15 @@ class Place(FileRecord):
     """The node that is a machine of a study; the file is next to the machine's campaigns."""
 
     VERSION: ClassVar[int] = 1
-    REMAKE: ClassVar[str] = "remove it: a node is then chosen again"
+    REMAKE: ClassVar[str] = "remove it: a node is then chosen again, and if it is another one, measured anew"
 
     node: str
     others: tuple[str, ...] = ()  # those with it, on which further members of its groups train
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All of them, in order."""
+        return (self.node, *self.others)
 
 
 def read_sinfo(text: str) -> list[Node]:
@@ -86,6 +100,39 @@ def read_sinfo(text: str) -> list[Node]:
             )
         )
     return found
+
+
+def read_limits(text: str) -> dict[str, tuple[int | None, int]]:
+    """By node how many CPUs jobs may have, None where Slurm does not say it, and the MiB that it keeps from them:
+    from the lines of `scontrol --oneliner show node`.
+    """
+    found = {}
+    for line in text.splitlines():
+        words = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
+        number = {name: int(words[name]) for name in _LIMITS if words.get(name, "").isdigit()}
+        if "NodeName" not in words:
+            continue
+        cpus = number.get("CPUEfctv")
+        if cpus is None and "CPUTot" in number:  # before Slurm 22.05
+            cpus = number["CPUTot"] - number.get("CoreSpecCount", 0) * number.get("ThreadsPerCore", 1)
+        found[words["NodeName"]] = (cpus, number.get("MemSpecLimit", 0))
+    return found
+
+
+def _for_jobs(nodes: Sequence[Node]) -> list[Node]:
+    """Nodes with the CPUs and the memory that Slurm gives to jobs: a site may keep some for the system. Where
+    scontrol does not answer, with all.
+    """
+    if not nodes or shutil.which("scontrol") is None:
+        return list(nodes)
+    names = ",".join(node.name for node in nodes)
+    answer = run(["scontrol", "--oneliner", "show", "node", names], timeout_s=SINFO_S)
+    limits = read_limits(answer.stdout) if answer.ok else {}
+    return [
+        replace(node, cpus=min(node.cpus, cpus or node.cpus), memory_mib=node.memory_mib - kept)
+        for node in nodes
+        for cpus, kept in [limits.get(node.name, (None, 0))]
+    ]
 
 
 def _minutes(limit: str) -> float | None:
@@ -139,11 +186,45 @@ def _default_partition(names: str) -> str | None:
 
 
 def fitting(nodes: Sequence[Node], constraint: str | None) -> list[Node]:
-    """One entry for each node that a constraint of features joined by `&` leaves; others are left to Slurm."""
-    wanted = set() if constraint is None else set(constraint.split("&"))
-    plain = all(re.fullmatch(r"[\w.:+-]+", word) for word in wanted)
-    named = {node.name: node for node in nodes if not plain or wanted <= set(node.features)}
+    """One entry for each node that a constraint leaves. Raises UserError: it is none as sbatch takes it."""
+    named = {node.name: node for node in nodes if constraint is None or _meets(node.features, constraint)}
     return [named[name] for name in sorted(named)]
+
+
+def _meets(features: Collection[str], constraint: str) -> bool:
+    """Whether a node with these features may run a job of a constraint, as Slurm reads it: `&` and `|` from left to
+    right, parentheses first. In brackets, which a job of several nodes has for features that are not the same on
+    all of them, one part is enough, and numbers of nodes (`*2`) are passed over. Raises UserError: it is none.
+    """
+    words = _WORDS.findall(constraint)
+    wrong = UserError(f"{WHERE}: constraint: {constraint} is no constraint as sbatch takes it")
+    if "".join(words) != constraint:
+        raise wrong
+
+    def expression(closing: str | None) -> bool:
+        found, counted = operand(), False
+        values = [found]
+        while words and words[0] != closing:
+            if (word := words.pop(0)).startswith("*"):
+                counted = True
+            elif word in ("&", "|"):
+                values.append(operand())
+                found = (found and values[-1]) if word == "&" else (found or values[-1])
+            else:
+                raise wrong
+        if closing is not None and not (words and words.pop(0) == closing):
+            raise wrong
+        return any(values) if counted and closing == "]" else found
+
+    def operand() -> bool:
+        word = words.pop(0) if words else ""
+        if word in _CLOSING:
+            return expression(_CLOSING[word])
+        if not word or word in ("&", "|", ")", "]") or word.startswith("*"):
+            raise wrong
+        return word in features
+
+    return expression(None)
 
 
 def _asked(asked: Nodes) -> str:
@@ -152,22 +233,28 @@ def _asked(asked: Nodes) -> str:
 
 
 def placed(
-    machines: Mapping[str, Measured], files: Mapping[str, Path], wanted: Collection[str], size: int = 1
+    machines: Mapping[str, Measured],
+    files: Mapping[str, Path],
+    wanted: Collection[str],
+    size: int = 1,
+    everywhere: Callable[[str], Iterable[Path]] = lambda name: (),
 ) -> dict[str, Node]:
-    """The node of each machine: what its file says; of the others one that works, idle ones first, each another.
-    `files`: where the place of each is written, or will be. `wanted`: names of those that are measured now. `size`:
-    nodes that each has, itself and `Node.others`. Raises UnavailableError, UserError: as `nodes_of`; a node is gone
-    or does not work; there are too few. IntegrityError: a file is damaged.
+    """The node of each machine: what its file says, else the file of another study; of the others one that works,
+    idle ones first, each another. `files`: where the place of each is written, or will be. `wanted`: names of those
+    that are measured now. `size`: nodes that each has, itself and `Node.others`. `everywhere`: files of all studies
+    with a machine of that name, which is one node: ceilings, trial launches and campaigns are shared. Raises
+    UnavailableError, UserError: as `nodes_of`; a node is gone or does not work; there are too few; studies have two
+    nodes of one name. IntegrityError: a file is damaged.
     """
-    before = {name: read(Place, path) for name, path in files.items() if path.exists()}
-    taken = {node for one in before.values() for node in (one.node, *one.others)}
+    noted = {name: _noted(name, path, everywhere(name)) for name, path in files.items()}
+    before = {name: place for name, places in noted.items() if (place := _longest_of(places)) is not None}
+    taken = {node for one in before.values() for node in one.nodes}
     found = {}
     for name in wanted:
         machine, others = machines[name], list(before[name].others) if name in before else []
         if name in before:
-            node, *_ = [
-                _as_before(name, machine, one, files[name]) for one in (before[name].node, *others[: size - 1])
-            ]
+            again = _again(files[name], list(noted[name]))
+            node, *_ = [_as_before(name, machine, one, again) for one in before[name].nodes[:size]]
         else:
             node = _another(machine, taken, size)
             taken.add(node.name)
@@ -175,13 +262,62 @@ def placed(
             others.append(_another(machine, taken, size, first=node.name).name)
             taken.add(others[-1])
         found[name] = replace(node, others=tuple(others))
+    return dict(zip(found, _for_jobs([*found.values()]), strict=True))
+
+
+def note(name: str, place: Place, path: Path, everywhere: Callable[[str], Iterable[Path]]) -> None:
+    """Write down which node a machine is; arguments as of `placed`. Raises UserError: a workflow of another study
+    has chosen another one in the meantime; nothing is then changed.
+    """
+    before = read(Place, path) if path.exists() else None
+    if before == place:
+        return
+    place.write(path)
+    try:
+        _noted(name, path, everywhere(name))
+    except UserError as error:
+        if before is None:
+            path.unlink()
+        else:
+            before.write(path)
+        raise UserError(
+            f"{WHERE}: {name}: another study has just chosen another node for it: give the same command again"
+        ) from error
+
+
+def _noted(name: str, own: Path, files: Iterable[Path]) -> dict[Path, Place]:
+    """What studies have noted of a machine, by file, this study's first. Raises UserError: it is two nodes."""
+    found = {path: read(Place, path) for path in dict.fromkeys([own, *files]) if path.exists()}
+    longest = _longest_of(found)
+    for path, place in found.items():
+        if longest is not None and place.nodes != longest.nodes[: len(place.nodes)]:
+            (other,) = [one for one, its in found.items() if its is longest]
+            ours, theirs = ", ".join(longest.nodes), ", ".join(place.nodes)
+            raise UserError(
+                f"{WHERE}: {name}: is {ours} in {other.parent}, and {theirs} in {path.parent}, but studies share "
+                "what is measured of a machine: give it another name in one study, or move one folder away"
+            )
     return found
 
 
-def _as_before(name: str, machine: Measured, before: str, path: Path) -> Node:
+def _longest_of(places: Mapping[Path, Place]) -> Place | None:
+    """The place with most nodes, of which the others are the beginning."""
+    return max(places.values(), key=lambda place: len(place.nodes), default=None)
+
+
+def _again(own: Path, files: Sequence[Path]) -> str:
+    """How a machine is begun on another node. `files`: in which its node is."""
+    folders = " and ".join(str(path.parent) for path in files)
+    if own in files and len(files) == 1:
+        return f"to begin on another node, move {folders} away"
+    if own in files:
+        return f"to begin on another node, move {folders} away, or give the machine another name"
+    return f"to begin on another node, give the machine another name: {folders} has this node for it"
+
+
+def _as_before(name: str, machine: Measured, before: str, again: str) -> Node:
     """The node that a machine had, if it can still be had."""
     asked = machine.nodes.node
-    again = f"to begin on another node, move {path.parent} away"
     if asked is not None and asked != before:
         raise UserError(f"{WHERE}: {name}: was measured on {before}, and the study now names {asked}: {again}")
     for node in nodes_of(machine.kind, machine.nodes):
@@ -189,7 +325,8 @@ def _as_before(name: str, machine: Measured, before: str, path: Path) -> Node:
             if not node.works:
                 raise UserError(f"{WHERE}: {name}: its node {before} is {node.state}: wait for it; {again}")
             return node
-    raise UserError(f"{WHERE}: {name}: Slurm no longer has its node {before}: {again}")
+    where = f" {_asked(machine.nodes)}" if machine.nodes.partition or machine.nodes.constraint else ""
+    raise UserError(f"{WHERE}: {name}: Slurm no longer has its node {before}{where}: {again}")
 
 
 def _another(machine: Measured, taken: Collection[str], size: int, first: str | None = None) -> Node:
@@ -222,14 +359,20 @@ def resources(machine: Measured, node: Node, expected_s: float, size: int | None
     """What a job that measures is submitted with, in the words of Snakemake's plugin for Slurm. `expected_s`:
     seconds that the plan expects of the job. `size`: nodes that it takes, a task on each; None where no job of the
     study takes several. Raises UserError: the job may not take as long there as it is expected to, or is to have
-    memory that no node has.
+    memory, CPUs or GPUs that the node has not.
     """
     asked = machine.nodes
-    if asked.memory_mib is not None and asked.memory_mib > node.memory_mib:
-        raise UserError(
-            f"{WHERE}: {machine.kind}: memory_mib asks for {asked.memory_mib:,}, and {node.name} has "
-            f"{node.memory_mib:,}: ask for less, or for another node"
-        )
+    wanted = {
+        "memory_mib": (asked.memory_mib or 0, node.memory_mib),
+        "cpus": (asked.cpus or 0, node.cpus),
+        "gpus": (asked.gpus, node.gpus),
+    }
+    for word, (number, there) in wanted.items():
+        if number > there:
+            raise UserError(
+                f"{WHERE}: {machine.kind}: {word} asks for {number:,}, and {node.name} has {there:,} for jobs: ask "
+                "for less, or for another node"
+            )
     longest, needed, names = _longest(machine, node), expected_s / 60, [node.name, *node.others][: size or 1]
     if longest < needed:
         raise UserError(
@@ -245,7 +388,8 @@ def resources(machine: Measured, node: Node, expected_s: float, size: int | None
         "cpus_per_task": asked.cpus or node.cpus,
         "runtime": math.floor(min(longest, minutes(expected_s))),
         "nodes": size,
-        "slurm_extra": f"--exclusive --nodelist={','.join(names)}",
+        # After a node has failed, the plugin excludes it from later jobs, also those that name it: the last counts.
+        "slurm_extra": f"--exclusive --nodelist={','.join(names)} --exclude=",
         "mem_mb": asked.memory_mib or node.memory_mib,  # named: a site may else give a share that goes by CPUs
     }
     return {word: value for word, value in found.items() if value is not None}

@@ -28,6 +28,7 @@ CPU = Path("/sys/devices/system/cpu")
 PCI = Path("/sys/bus/pci/devices")
 DISPLAY = "0x03"  # begins the class of PCI devices that draw or compute, of GPUs among them
 TOOL_S = 15.0
+SLURM = ("SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_JOB_NODELIST")
 GPU_FACTS = (
     *("name", "uuid", "driver", "memory_mib", "pci", "compute_capability", "power_limit_w", "max_sm_clock_mhz"),
     *("mig_mode", "ecc_mode", "compute_mode", "persistence_mode", "cuda_driver_version", "vbios"),
@@ -190,7 +191,7 @@ def _display_devices() -> list[str]:
 
 
 def identity() -> dict[str, Any]:
-    """What must stay equal while a campaign runs; None where the machine does not say."""
+    """What must stay equal while a campaign runs; None where the machine does not say, `node` in a job of Slurm."""
 
     def if_known(read: Callable[[], str]) -> str | None:
         try:
@@ -205,7 +206,16 @@ def identity() -> dict[str, Any]:
         "cpus": sorted(os.sched_getaffinity(0)),
         "online_cpus": if_known(lambda: _read(CPU / "online")),
         "governor": if_known(_governor),
+        **({} if (node := slurm_node()) is None else {"node": node}),
     }
+
+
+def slurm_node() -> str | None:
+    """Slurm's name of this node in a job, such as `n1`; `n1 of n[1-3]` where the job has several. None: no job."""
+    job, node, listed = (os.environ.get(name, "") for name in SLURM)
+    if not (job and node):
+        return None
+    return f"{node} of {listed}" if "," in listed or "[" in listed else node
 
 
 def gpu_identity() -> list[dict[str, str | None]] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from tare.analysis.machines import ALONE, TOGETHER
 from tare.core.files import write_text
 from tare.literature.finding import listed
 from tare.machine.shared_files import clock_is_off
-from tare.model.records.machine import MachineRecord, unlike
+from tare.model.records.machine import OF_GPUS, MachineRecord, unlike
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import arm_of
 from tare.report import pages
@@ -177,11 +178,18 @@ def facts(machines: Mapping[str, MachineRecord]) -> Table:
     rows: list[Row] = [
         [title, *(value_text(fact, getattr(record, fact)) for record in machines.values())]
         for fact, title in [*alike_titles(), ("host_name", "Host name")]
-        if fact != "cpu_mitigations"
+        if fact not in ("cpu_mitigations", "gpus")
     ]
     rows.append(["GPUs", *(_gpus(record) for record in machines.values())])
     return Table(caption="The machines", columns=["", *machines], rows=rows)
 
 
 def _gpus(record: MachineRecord) -> str:
-    return ", ".join(str(gpu.get("name")) for gpu in record.gpus or ()) or "none"
+    """Names of its GPUs, each kind with what should be alike: `4 of A100 (40960 MiB, driver 550, 400.00 W)`."""
+    kinds = Counter(tuple(gpu.get(name) for name in OF_GPUS) for gpu in record.gpus or ())
+    found = []
+    for (name, memory_mib, driver, power_w), count in kinds.items():
+        known = {f"{memory_mib} MiB": memory_mib, f"driver {driver}": driver, f"{power_w} W": power_w}
+        details = ", ".join(text for text, value in known.items() if value is not None)
+        found.append(f"{f'{count} of ' if count > 1 else ''}{name}{f' ({details})' if details else ''}")
+    return ", ".join(found) or "none"

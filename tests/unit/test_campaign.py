@@ -616,6 +616,21 @@ def test_only_where_a_campaign_uses_gpus_have_they_to_stay(monkeypatch):
     assert identity(on_gpu=True).gpus == [{"uuid": "GPU-1"}] and identity(on_gpu=False).gpus is None
 
 
+def test_in_a_job_of_slurm_a_campaign_stays_on_its_node(monkeypatch):
+    """Elsewhere a plan has no node, as those of older versions have none."""
+    before = identity(on_gpu=False)
+    assert "node" not in before.to_json()
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    there = identity(on_gpu=False)
+    assert there == before.replace(node="n1")
+    assert campaign.machine_change(there) is None is campaign.machine_change(before)
+    monkeypatch.setenv("SLURMD_NODENAME", "n2")
+    assert campaign.machine_change(there) == "the machine changed: node was 'n1', is 'n2'"
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    assert identity(on_gpu=False).node == "n2 of n[1-2]"
+
+
 @pytest.mark.parametrize("state", [{"problems": ["it is hot"]}, {}])
 def test_units_hold_the_state_of_the_gpu_where_it_was_watched(tmp_path, monkeypatch, state):
     monkeypatch.setattr(gpu_health, "watched", lambda on: contextlib.nullcontext(state))

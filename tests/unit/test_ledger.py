@@ -305,6 +305,23 @@ def test_a_campaign_that_another_study_measured_by_the_same_plan_is_taken_over(s
     assert read_sealed(other / "w" / NAME / SEALED).plan.adopted is None
 
 
+def test_what_another_node_measured_under_the_same_name_is_not_taken_over(study, monkeypatch):
+    """Nor is it gone on with there: a campaign that was left is kept apart, and measured anew."""
+    other, third = (study.parents[1] / name / "box" for name in ("full", "third"))
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    run(study, seed=5)
+    with pytest.raises(KeyboardInterrupt):
+        run(other, stop_at=2)
+    monkeypatch.setenv("SLURMD_NODENAME", "n2")
+    run(third, seed=5)
+    run(other)
+    assert [name for name, _ in events(third)] == ["opened", "sealed"]
+    for folder in (third, other):
+        found = read_sealed(folder / "w" / NAME / SEALED).plan
+        assert found.adopted is None and found.machine.node == "n2"
+
+
 DESIGNS = {"rounds": rounds.rounds, "causes": causes.causes, "sweep": rounds.sweep}
 # What the full study asks for beyond the default one; equal there, what the one has measured serves the other.
 MORE = {

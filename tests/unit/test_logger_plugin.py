@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from snakemake_logger_plugin_tare import slurm
+from snakemake_logger_plugin_tare import slurm, waiting
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -178,6 +178,14 @@ SLURM = "SLURM-job '7' failed, SLURM status is: '{}'. Detailed failure reason un
             "tare: of another try",
             [],
             "tare: Slurm does not accept the job: no such thing",
+        ),
+        (
+            "SLURM sbatch failed. The error message was 'sbatch: error: Batch job submission failed: Required "
+            "partition not available (inactive or drain)'.\n    sbatch call:\n sbatch",
+            None,
+            [],
+            "tare: Slurm does not accept the job: Batch job submission failed: Required partition not available "
+            "(inactive or drain) (to fix it: in `machines`, name another `partition`, or wait until it is open",
         ),
         (
             "Job submission failed with exception: The given account x appears to be invalid.",
@@ -367,3 +375,71 @@ def test_verbose_gives_snakemakes_own_output(toy):
 def test_why_jobs_that_were_sent_as_one_failed_is_read_from_slurms_log(job, tail, says):
     found = slurm.why_a_group_failed(job, tail)
     assert found is None if says is None else says in found
+
+
+def test_a_node_that_failed_is_said_as_it_is_here():
+    """The plugin says that later jobs avoid the node; ours name it."""
+    said = (
+        "Job '7' failed with status 'NODE_FAIL', but requeue is enabled. Failed node will be excluded from future."
+    )
+    found = slurm.in_our_words(said)
+    assert (
+        found.startswith("tare: the node of Slurm job 7 failed: the job is in the queue again")
+        and "\n" not in found
+    )
+    assert slurm.in_our_words("another warning") == "another warning"
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("Priority", "(Priority): other jobs come first"),
+        ("QOSMaxJobsPerUserLimit", "name another `qos`"),
+        ("AssocGrpCpuLimit", "name another `account`"),
+        (
+            "ReqNodeNotAvail, UnavailableNodes:n1",
+            "(ReqNodeNotAvail, UnavailableNodes:n1): its node is down, drained",
+        ),
+        ("Reservation", "a reservation has not begun"),
+        ("JobHeldUser", "`scontrol release 7`"),
+        ("PartitionInactive", "name another `partition`"),
+        ("SomethingNew", "`scontrol show job 7` says more"),
+    ],
+)
+def test_why_a_job_waits_has_its_remedy(reason, says):
+    (found,) = waiting.reasons_of(f"7|{reason}\n8|None\n").items()
+    assert found == (reason, ["7"])
+    line = waiting.line_of(*found, 5)
+    assert line.startswith("tare: Slurm job 7 waits, sent 5 min ago (") and says in line
+    assert waiting.line_of(reason, ["7", "9"], 5).startswith("tare: Slurm jobs 7, 9 wait, sent 5 min ago (")
+
+
+def test_jobs_that_wait_for_minutes_are_said_once(tmp_path, monkeypatch):
+    answer, lines, now_s = tmp_path / "answer", [], [0.0]
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\ncat {answer}\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(waiting, "LOOK_S", 3600.0)
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: now_s[0])
+    jobs = waiting.Waiting(lines.append)
+
+    def look(text, at_s):
+        answer.write_text(text)
+        now_s[0] = at_s
+        lines.clear()
+        jobs.look()
+        return [line.partition("(")[0] for line in lines]
+
+    jobs.note("Job 3 has been submitted with SLURM jobid 11 (log: x).")
+    jobs.note("another line")
+    assert look("11|Resources\n", 60.0) == [], "it has not waited for long"
+    now_s[0] = 200.0
+    jobs.note("Job 4 has been submitted with SLURM jobid 12 (log: x).")
+    assert look("11|Resources\n12|Resources\n99|QOSMaxJobsPerUserLimit\n", 400.0) == [
+        "tare: Slurm job 11 waits, sent 7 min ago "
+    ]
+    assert look("11|Resources\n12|Resources\n", 600.0) == [], "a reason that passes by itself"
+    both = "11|QOSMaxJobsPerUserLimit\n12|QOSMaxJobsPerUserLimit\n"
+    assert look(both, 660.0) == ["tare: Slurm jobs 11, 12 wait, sent 11 min ago "]
+    assert look(both, 720.0) == []
+    jobs.end()

@@ -3,15 +3,17 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from project import ROOT
+from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.machine import cluster, facts
 from tare.model.machines import FOUND, MACHINE
-from tare.model.studies import checks, loading, machines
+from tare.model.studies import checks, layout, loading, machines
 
 SINFO = """n1|32|64000|(null)|infinite|icelake,ssd|idle
 n2|32|64000|(null)|infinite|milan|alloc
@@ -49,6 +51,8 @@ def told(monkeypatch, tmp_path):
         program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {tmp_path}/answer\nexit {status}\n')
         program.chmod(0o755)
         (tmp_path / "answer").write_text(text)
+        (tmp_path / "scontrol").write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / "scontrol").chmod(0o755)
         cluster.nodes_of.cache_clear()
         return tmp_path / "asked"
 
@@ -135,23 +139,91 @@ def test_nodes_are_read_as_sinfo_tells_them():
 
 @pytest.mark.parametrize(
     ("constraint", "left"),
-    [(None, ["g1", "n1", "n2"]), ("milan", ["g1", "n2"]), ("milan&ssd", ["g1"]), ("[a|b]", ["g1", "n1", "n2"])],
-)
+    [
+        (None, ["g1", "n1", "n2"]), ("milan", ["g1", "n2"]), ("milan&ssd", ["g1"]), ("icelake|ssd", ["g1", "n1"]),
+        ("[icelake|rome]", ["n1"]), ("ssd&(icelake|rome)", ["n1"]), ("(icelake|milan)&ssd", ["g1", "n1"]),
+        ("icelake|milan&ssd", ["g1", "n1"]), ("[icelake*1&milan*2]", ["g1", "n1", "n2"]),
+        ("[(milan&ssd)*1&icelake*1]", ["g1", "n1"]), ("[a|b]", []), ("milan*2", ["g1", "n2"]),
+    ],
+)  # fmt: skip
 def test_a_constraint_leaves_the_nodes_that_have_its_features(constraint, left):
+    """Slurm reads it from left to right."""
     assert [node.name for node in cluster.fitting(cluster.read_sinfo(SINFO), constraint)] == left
 
 
+@pytest.mark.parametrize("constraint", ["a&", "|a", "(a", "a)", "[a|b", "a b", "a**2", "()", "a(b)"])
+def test_a_constraint_that_sbatch_would_refuse_is_refused(constraint):
+    with pytest.raises(UserError, match="is no constraint as sbatch takes it"):
+        cluster.fitting(cluster.read_sinfo(SINFO), constraint)
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [
+        ("", 0), ("gpu:4", 4), ("gpu:a100:4(S:0-1)", 4), ("gpu:a100:2,gpu:h100:1", 3), ("gpu:1g.5gb:7", 7),
+        ("gpu:a100", 1), ("gpu", 1), ("nvme:2", 0), ("shard:gpu:8", 0), ("gpu:2(S:0-1),nvme:1", 2),
+    ],
+)  # fmt: skip
+def test_gpus_are_counted_as_slurm_writes_them(gres, gpus):
+    (node, *_) = cluster.read_sinfo(SINFO)
+    assert replace(node, gres=gres).gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("says", "cpus", "memory_mib"),
+    [
+        (
+            "NodeName=n1 CPUAlloc=0 CPUEfctv=30 CPUTot=32 CoreSpecCount=1 CPUSpecList=0-1 MemSpecLimit=4000",
+            30,
+            60000,
+        ),
+        ("NodeName=n1 CPUAlloc=0 CPUTot=32 ThreadsPerCore=2 CoreSpecCount=2 OS=Linux 5.4 #1 SMP", 28, 64000),
+        ("NodeName=n1 CPUAlloc=0 CPUTot=32 RealMemory=64000", 32, 64000),
+        ("slurm_load_node error: Unable to contact", 32, 64000),
+    ],
+)
+def test_a_job_asks_for_no_more_than_slurm_gives_to_jobs(told, tmp_path, says, cpus, memory_mib):
+    told("n1|32|64000|(null)|infinite|a|idle\n")
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho \"$@\" > {tmp_path}/shown\necho '{says}'\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    found = resources(asked(), 60)
+    assert (found["cpus_per_task"], found["mem_mb"]) == (cpus, memory_mib)
+    assert (tmp_path / "shown").read_text() == "--oneliner show node n1\n"
+    (tmp_path / "scontrol").write_text("#!/bin/sh\nexit 1\n")
+    assert resources(asked(), 60)["mem_mb"] == 64000
+
+
+def test_a_job_on_a_node_that_failed_is_not_excluded_from_it(told):
+    """The plugin puts `--exclude=n1` before what is asked for: of an option that is given twice the last counts."""
+    told("n1|32|64000|(null)|infinite|a|idle\n")
+
+    class Given(dict):
+        __getattr__ = dict.__getitem__
+
+    words = SimpleNamespace(resources=Given(resources(asked(), 60)), threads=1, is_group=lambda: False)
+    given = {
+        "run_uuid": "1",
+        "slurm_logfile": "log",
+        "comment_str": "",
+        "account": "",
+        "partition": "",
+        "workdir": "",
+    }
+    call = get_submit_command(words, given, failed_nodes={"n1"})
+    assert call.index(" --exclude=n1 ") < call.index("--nodelist=n1 --exclude=") and call.endswith("--exclude=")
+
+
 def test_a_job_is_sent_as_the_study_says_and_takes_a_node_whole(told):
-    question = told("n1|32|64000|(null)|2:00:00|(null)|idle\nn2|32|64000|(null)|2:00:00|(null)|idle\n")
+    question = told("n1|32|64000|gpu:2|2:00:00|(null)|idle\nn2|32|64000|gpu:2|2:00:00|(null)|idle\n")
     nodes = asked(partition="thin", account="mine", qos="long", node="n1", gpus=2)
     found = resources(nodes, 600.0)
     assert {"--partition=thin", "--nodes=n1", "--Node"} <= set(question.read_text().split())
     assert found == {
         "slurm_partition": "thin", "slurm_account": "mine", "qos": "long", "gpu": 2, "cpus_per_task": 32,
-        "runtime": 30, "slurm_extra": "--exclusive --nodelist=n1", "mem_mb": 64000,
+        "runtime": 30, "slurm_extra": "--exclusive --nodelist=n1 --exclude=", "mem_mb": 64000,
     }  # fmt: skip
     assert resources(asked(cpus=8), 600.0) == {
-        "cpus_per_task": 8, "runtime": 30, "slurm_extra": "--exclusive --nodelist=n1", "mem_mb": 64000,
+        "cpus_per_task": 8, "runtime": 30, "slurm_extra": "--exclusive --nodelist=n1 --exclude=", "mem_mb": 64000,
     }  # fmt: skip
 
 
@@ -165,7 +237,7 @@ def test_without_a_partition_a_machine_is_of_the_default_one(told, tmp_path):
         "echo 'n0|64|64000|gpu:2|infinite|a|idle' ;;\nesac\n"
     )
     found = resources(asked(), 600.0)
-    assert (found["runtime"], found["slurm_extra"]) == (30, "--exclusive --nodelist=n1")
+    assert (found["runtime"], found["slurm_extra"]) == (30, "--exclusive --nodelist=n1 --exclude=")
     with pytest.raises(UserError, match="11 minutes, but the limit there is 1 min"):
         resources(asked(partition="short", node="n1"), 601)
 
@@ -200,11 +272,11 @@ def test_a_machine_of_groups_is_a_set_of_nodes_and_a_job_takes_as_many_as_train(
     alone, both = cluster.resources(machine, node, 60.0, 1), cluster.resources(machine, node, 60.0, 2)
     assert both == {
         "slurm_partition": "thin", "cpus_per_task": 32, "runtime": 10, "mem_mb": 64000, "nodes": 2, "tasks": 2,
-        "slurm_extra": "--exclusive --nodelist=n2,n3",
+        "slurm_extra": "--exclusive --nodelist=n2,n3 --exclude=",
     }  # fmt: skip
-    assert alone == {**both, "nodes": 1, "tasks": 1, "slurm_extra": "--exclusive --nodelist=n2"}
+    assert alone == {**both, "nodes": 1, "tasks": 1, "slurm_extra": "--exclusive --nodelist=n2 --exclude="}
     devices = replace(machine, nodes=asked(partition="thin", gpus=4))
-    on_gpus = cluster.resources(devices, node, 60.0, 2)
+    on_gpus = cluster.resources(devices, replace(node, gres="gpu:4"), 60.0, 2)
     assert on_gpus["gres"] == "gpu:4" and not {"gpu", "tasks"} & set(on_gpus), "of each node"
     told(NODES.format("alloc", "idle", "down*"))
     with pytest.raises(UserError, match=r"its node n3 is down\*"):
@@ -213,6 +285,71 @@ def test_a_machine_of_groups_is_a_set_of_nodes_and_a_job_takes_as_many_as_train(
     told(NODES.format("idle", "idle", "idle").splitlines(keepends=True)[0])
     with pytest.raises(UserError, match="2 of its nodes are needed, and 1 work"):
         cluster.placed({"thin": machine}, {"thin": tmp_path / "none.json"}, ["thin"], 2)
+
+
+@pytest.fixture
+def in_checkout(told, tmp_path, monkeypatch):
+    """Gives the nodes of a study's machines, which it notes as the workflow does, in one checkout."""
+    monkeypatch.chdir(tmp_path)
+
+    def nodes(study, size=1, **named):
+        found = machines.measured(named)
+        files = {name: layout.place_record(study, name) for name in found}
+        chosen = cluster.placed(found, files, list(found), size, layout.place_records)
+        for name, node in chosen.items():
+            cluster.note(name, cluster.Place(node=node.name, others=node.others), files[name], layout.place_records)
+        return {name: [node.name, *node.others] for name, node in chosen.items()}
+
+    return nodes
+
+
+def test_one_name_is_one_node_in_all_studies_of_a_checkout(in_checkout, told):
+    told(NODES.format("idle", "alloc", "idle"))
+    assert in_checkout("first", compute=asked()) == {"compute": ["n1"]}
+    told(NODES.format("alloc", "idle", "idle"))
+    assert in_checkout("second", compute=asked(), other=asked()) == {"compute": ["n1"], "other": ["n2"]}
+    assert in_checkout("third", size=2, compute=asked()) == {"compute": ["n1", "n2"]}
+    assert in_checkout("first", size=3, compute=asked()) == {"compute": ["n1", "n2", "n3"]}
+    assert in_checkout("second", compute=asked()) == {"compute": ["n1", "n2", "n3"]}
+
+
+@pytest.mark.parametrize(
+    ("states", "nodes", "says"),
+    [
+        (
+            "idle",
+            asked(node="n2"),
+            "was measured on n1, and the study now names n2: .* another name: results/.*/first",
+        ),
+        (
+            "down",
+            asked(),
+            "its node n1 is down: wait for it; to begin on another node, give the machine another name",
+        ),
+        (None, asked(partition="b"), "no longer has its node n1 in partition b: .* give the machine another name"),
+    ],
+)
+def test_a_name_that_another_study_has_for_another_node_is_refused(in_checkout, told, states, nodes, says):
+    told(NODES.format("idle", "alloc", "alloc"))
+    in_checkout("first", thin=asked())
+    told(NODES.format(states, "idle", "idle") if states else "n2|32|64000|(null)|infinite|a|idle\n")
+    with pytest.raises(UserError, match=says):
+        in_checkout("second", thin=nodes)
+    assert [path.parts[2] for path in layout.place_records("thin")] == ["first"]
+
+
+def test_two_studies_that_have_chosen_two_nodes_for_a_name_are_refused(in_checkout, told):
+    told(NODES.format("idle", "idle", "idle"))
+    cluster.Place(node="n1").write(layout.place_record("first", "thin"))
+    note = (cluster.Place(node="n2"), layout.place_record("second", "thin"), layout.place_records)
+    with pytest.raises(UserError, match="another study has just chosen another node"):
+        cluster.note("thin", *note)
+    assert not note[1].exists()
+    note[0].write(note[1])
+    with pytest.raises(
+        UserError, match="is n1 in results/campaigns/first/thin, and n2 in results/campaigns/second"
+    ):
+        in_checkout("third", thin=asked())
 
 
 def test_machines_of_groups_share_no_node(told, tmp_path):
@@ -274,7 +411,14 @@ def test_the_walltime_is_three_times_what_is_expected_within_the_limits(told, mi
         ("", {}, 60, "no node at all"),
         ("n1|32|64000|(null)|10:00|a|idle\n", {"constraint": "b"}, 60, "no node with b"),
         ("n1|32|64000|(null)|10:00|a|idle\n", {}, 601, "11 minutes, but the limit there is 10 min"),
-        ("n1|32|64000|(null)|10:00|a|idle\n", {"memory_mib": 64001}, 60, "asks for 64,001, and n1 has 64,000: ask"),
+        (
+            "n1|32|64000|(null)|10:00|a|idle\n",
+            {"memory_mib": 64001},
+            60,
+            "asks for 64,001, and n1 has 64,000 for jobs: ask",
+        ),
+        ("n1|32|64000|(null)|10:00|a|idle\n", {"cpus": 33}, 60, "cpus asks for 33, and n1 has 32 for jobs: ask"),
+        ("n1|32|64000|gpu:a100:2|10:00|a|idle\n", {"gpus": 3}, 60, "gpus asks for 3, and n1 has 2 for jobs: ask"),
         ("n1|32|64000|(null)|infinite|a|idle\nn2|64|64000|(null)|infinite|a|idle\n", {}, 60, "32 CPUs; 64 CPUs"),
         (
             "n1|32|64000|(null)|infinite|a|idle\nn2|32|64000|gpu:2|infinite|a|idle\n",

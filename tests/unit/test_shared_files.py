@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tare.cli.main import main
 from tare.core.errors import UserError
 from tare.core.files import locked
 from tare.machine import shared_files
@@ -66,6 +67,30 @@ def test_a_file_system_without_locks_is_refused_in_one_line(tmp_path, monkeypatc
     says = r"lock: its file system keeps no locks \(Function not implemented\)"
     with pytest.raises(UserError, match=says), locked(tmp_path / "lock", waiting_for="a test"):
         pytest.fail("it holds no lock")
+
+
+CAMPAIGNS = (
+    ["rounds", "--workload", "w", "--environments", "host", "--out", "o/sealed.json"],
+    ["command", "--study", "{}", "--workload", "w", "--environments", "host", "--out", "o/sealed.json"],
+    ["causes", "--job", "w", "d", "o/sealed.json", "--environments", "host"],
+    ["sweep", "--workload", "w", "--out", "o/sealed.json"],
+    ["starts", "--workload", "w", "--environments", "host", "--out", "o/sealed.json"],
+)
+
+
+@pytest.mark.parametrize("words", CAMPAIGNS)
+def test_in_a_job_locks_are_tried_before_a_campaign_is_opened(tmp_path, monkeypatch, capsys, words):
+    """A node may mount a file system in another way than the machine on which the workflow was started."""
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"{MOUNTS}50 1 0:60 / {tmp_path} rw - nfs filer:/x rw,nolock\n")
+    monkeypatch.setattr(shared_files, "MOUNTS", mounts)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "don't work across machines (nfs, mounted with nolock)" in said and len(said.splitlines()) == 1
+    assert not (tmp_path / "o").exists()
 
 
 def test_another_error_of_a_lock_is_not_taken_for_that(tmp_path, monkeypatch):

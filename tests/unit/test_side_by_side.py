@@ -141,6 +141,38 @@ def test_limits_of_machines_are_shown_and_unequal_ones_told():
     assert {"memory: 1000 bytes", "none"} < set(row)
 
 
+A100 = {"name": "A100", "uuid": "1", "memory_mib": "40960", "driver": "550", "power_limit_w": "400.00"}
+
+
+@pytest.mark.parametrize(
+    ("other", "differs"),
+    [
+        (({**A100, "uuid": "2", "pci": "0"},) * 4, False),
+        (({**A100, "name": "H100"},) * 4, True),
+        (({**A100, "memory_mib": "81920"},) * 4, True),
+        (({**A100, "driver": "535"},) * 4, True),
+        ((A100, A100, A100, {**A100, "power_limit_w": "300.00"}), True),
+        ((A100,) * 3, True),
+        (None, True),
+    ],
+)
+def test_machines_of_one_kind_have_the_same_gpus(other, differs):
+    """A partition may have several kinds whose nodes say `gpu:4` all the same."""
+    found = {name: {"gpus": (A100,) * 4} for name in ("thin-1", "thin-2", "thin-3")}
+    told = side_by_side.warnings(records(**found | {"thin-2": {"gpus": other}}), KINDS)
+    assert bool(told) == differs
+    if differs:
+        assert "should be equal, but differ in: GPUs (name, memory, driver or power limit)." in told[0]
+
+
+def test_gpus_of_machines_are_shown_by_kind_with_what_should_be_alike():
+    table = side_by_side.facts(
+        records(**{"thin-1": {"gpus": (A100,) * 4}, "thin-2": {"gpus": ({"name": "Other"},)}})
+    )
+    (row,) = [row for row in table.rows if str(row[0]).startswith("GPUs")]
+    assert row[:4] == ["GPUs", "4 of A100 (40960 MiB, driver 550, 400.00 W)", "Other", "none"]
+
+
 def test_a_clock_that_is_off_is_told():
     (told,) = side_by_side.warnings(
         records(fat={"clock_ahead_s": -90.2}, **{"thin-1": {"clock_ahead_s": 0.4}}), KINDS

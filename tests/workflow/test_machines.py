@@ -1,8 +1,10 @@
 """A study that names several machines, as it is planned: whose command measures where, with which images."""
 
+import json
 import os
 import re
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -33,14 +35,15 @@ def plan(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/sinfo").write_text(SINFO)
     (tmp_path / "bin/sinfo").chmod(0o755)
+    (tmp_path / "bin/scontrol").symlink_to("/bin/false")
     environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     for name in ("TARE_MACHINE", "TARE_MACHINE_FOUND", "TARE_WORKFLOW"):
         environment.pop(name, None)
 
-    def run(*words, profile="slurm", machine=None, **changed):
+    def run(*words, profile="slurm", machine=None, program=(ROOT / ".venv/bin/snakemake",), **changed):
         (tmp_path / "two.yaml").write_text(yaml.safe_dump({**STUDY, **changed}))
         done = subprocess.run(
-            [ROOT / ".venv/bin/snakemake", "--snakefile", ROOT / "Snakefile", "--directory", tmp_path,
+            [*program, "--snakefile", ROOT / "Snakefile", "--directory", tmp_path,
              "--workflow-profile", ROOT / f"profiles/{profile}", *words, "--configfile", tmp_path / "two.yaml"],
             env=environment | ({"TARE_MACHINE": machine} if machine else {}),
             stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -96,6 +99,51 @@ def test_one_machine_has_the_paths_of_any_study(plan):
     assert status == 0, said
     assert "--out results/two/report/index.html" in said and "results/two/on" not in said
     assert set(commands(said)) == {None}, "the workflow tells its jobs by their environment"
+
+
+# What Snakemake would note of each job: its rule, machine and parameters.
+PARAMETERS = """
+import json, sys
+from snakemake import cli
+from snakemake.scheduling.job_scheduler import JobScheduler
+def schedule(self):
+    jobs = [one for one in self.workflow.dag.jobs if one.output]
+    of = self.workflow.persistence._params
+    print(json.dumps([[one.rule.name, one.wildcards_dict.get("machine"), of(one)] for one in jobs]), flush=True)
+    return True
+JobScheduler.schedule = schedule
+cli.main(sys.argv[1:])
+"""
+
+
+def parameters(plan, **changed):
+    """By rule and machine what would be noted of its jobs."""
+    _, said = plan("-n", "all", program=[sys.executable, "-c", PARAMETERS], **changed)
+    assert "[[" in said, said
+    (line,) = [line for line in said.splitlines() if line.startswith("[[")]
+    found = {}
+    for rule, machine, noted in json.loads(line):
+        found.setdefault((rule, machine), []).append(noted)
+    return found
+
+
+def test_what_a_node_makes_is_made_again_on_another_one_and_nothing_else(plan, tmp_path):
+    one = {"machines": {"thin": {"partition": "thin"}}, "environments": ["host", "docker"]}
+    first = parameters(plan, **one)
+    place = tmp_path / "results/campaigns/two/thin/node.json"
+    place.parent.mkdir(parents=True)
+    place.write_text('{"schema": 1, "node": "n2"}')
+    second = parameters(plan, **one)
+    assert first.keys() == second.keys()
+    again = {rule for (rule, machine), noted in first.items() if noted != second[rule, machine]}
+    assert again == {
+        *("probe_environment", "describe_machine", "measure_ceilings", "run_rounds", "run_causes", "run_profile"),
+        *("measure_starts", "load_image"),
+    }
+    place.parent.rename(tmp_path / "results/away")
+    assert parameters(plan, **one) == first
+    here = parameters(plan, profile="default", machines={})
+    assert not [noted for jobs in here.values() for noted in jobs if "n1" in str(noted)]
 
 
 GROUPS = {

@@ -66,6 +66,9 @@ class Machine(Record):
     machine: str
     online_cpus: str
     gpus: Any = None
+    # in a job of Slurm, its node, and all nodes of the job where it has several; None elsewhere, and in records of
+    # older versions
+    node: str | None = None
 
 
 class Adopted(Record):

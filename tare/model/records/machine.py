@@ -16,7 +16,9 @@ ALIKE = (
     *("cpu_model", "cpu_logical", "cpu_allowed", "cpu_governor", "cpu_mitigations", "memory_bytes"),
     "limits",
     *("transparent_huge_pages", "virtualisation", "architecture", "kernel", "distribution", "libc"),
+    "gpus",
 )
+OF_GPUS = ("name", "memory_mib", "driver", "power_limit_w")  # of each
 NEAR = 0.01
 GpuFact = str | int | float | bool | None | Mapping[str, str]
 
@@ -98,7 +100,13 @@ class MachineRecord(FileRecord, Processor):
 
 def unlike(machines: Sequence[MachineRecord]) -> list[str]:
     """Those of ALIKE in which machines differ."""
-    return [fact for fact in ALIKE if not _alike([getattr(one, fact) for one in machines])]
+    return [fact for fact in ALIKE if not _alike([_fact_of(one, fact) for one in machines])]
+
+
+def _fact_of(machine: MachineRecord, fact: str) -> Any:
+    if fact != "gpus" or machine.gpus is None:
+        return getattr(machine, fact)
+    return [[gpu.get(name) for name in OF_GPUS] for gpu in machine.gpus]
 
 
 def _alike(values: Sequence[Any]) -> bool:

@@ -35,6 +35,7 @@ ON = "on"  # the folder with a folder for each machine of a study that names sev
 ANSWERS, SEARCHES = "choose", "searches"
 MACHINES = "machines"  # the folder of what is said of machines as a whole, one below it for each
 MACHINE_FILE, CEILINGS_FILE, NETWORK_FILE = "machine.json", "ceilings.json", "network.json"
+PLACE = "node.json"
 TRACES = "traces"  # the folder next to a profile's record with all else that it wrote
 ROUNDS, STEPS = "rounds", "steps"  # kinds of campaigns that have arms; steps are a view of rounds
 
@@ -162,7 +163,12 @@ def refuse_without_machine(study: str) -> None:
 
 def place_record(study: str, machine: str) -> Path:
     """Which node of a cluster a machine is."""
-    return study_folder(study, machine) / "node.json"
+    return study_folder(study, machine) / PLACE
+
+
+def place_records(machine: str) -> list[Path]:
+    """As all studies have it that measured a machine of this name."""
+    return sorted(CAMPAIGNS.glob(f"*/{machine}/{PLACE}"))
 
 
 def campaign_folder(study: str, machine: str, workload: str, name: str) -> Path:

@@ -24,6 +24,7 @@ LEVELS = titles_in("levels.csv")  # what a level of a factor is, as a noun; othe
 PLACES = {metric: place for place, metric in enumerate(METRICS)}
 HIGHER_IS_BETTER = {"samples_per_s", "images_per_s"}
 TITLES = {HOST: "Host", CONTROL: "Host again (control)"}
+GPUS = "GPUs (name, memory, driver or power limit)"
 SHORT = {CONTROL: "Host again"}
 
 
@@ -34,7 +35,7 @@ def facts_of(table: str) -> dict[str, str]:
 
 def alike_titles() -> list[tuple[str, str]]:
     """Facts that machines of one kind, and nodes of one group, should have alike, with their titles."""
-    named = {**facts_of("device"), **facts_of("software"), **facts_of("machine")}
+    named = {**facts_of("device"), **facts_of("software"), **facts_of("machine"), "gpus": GPUS}
     return [(fact, named.get(fact, fact.replace("_", " "))) for fact in ALIKE]
 
 
