@@ -711,6 +711,16 @@ def edit_page_figure(study: Study) -> None:
     write_text(path, path.read_text().replace("</desc>", " (moved)</desc>", 1))
 
 
+def add_section(study: Study) -> None:
+    """A section with another answer is put before the page's own one, which has the same id."""
+    path = study.results / "report/index.html"
+    text = path.read_text()
+    at = re.search(r'<section id="[^"]*"', text)
+    assert at is not None
+    forged = f"{at[0]}><p>No container costs anything.</p></section>"
+    write_text(path, text[: at.start()] + forged + text[at.start() :])
+
+
 def add_picture(study: Study) -> None:
     """A picture that nothing draws lies beside the pages."""
     write_text(study.results / "report/docker.svg", '<svg xmlns="http://www.w3.org/2000/svg"/>')
@@ -910,6 +920,7 @@ CATALOGUE: tuple[Fraud, ...] = (
     _of("a notebook is edited", edit_notebook, AS_IT_IS, "figures", whole=True),
     _of("a number on a page is edited", edit_page, AS_IT_IS, "pages"),
     _of("a picture on a page is edited", edit_page_figure, AS_IT_IS, "pages"),
+    _of("a section of a page is there twice, and the first is forged", add_section, AS_IT_IS, "pages"),
     _of("a picture is put beside the pages", add_picture, AS_IT_IS, "pages"),
     _of(
         "a page says that another version wrote it, and a number is edited",

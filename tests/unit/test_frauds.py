@@ -1,13 +1,15 @@
 """Every fraud of the catalogue is caught by the check that it names; every check catches one that no other does."""
 
 import hashlib
+import time
+from types import SimpleNamespace
 
 import frauds
 import honest_study
 import pytest
 
 from tare.archive import checks
-from tare.archive.checks import CHECKS, Status, Tree, pages, tables
+from tare.archive.checks import CHECKS, Notes, Status, Tree, pages, tables
 from tare.core.files import project_root, read_json, sha256_file
 from tare.model import tables as model
 from tare.model.journals.ledger import read_ledger, row_of
@@ -229,11 +231,37 @@ def test_a_machine_that_rounds_otherwise_is_within_tolerance_and_an_edit_is_not(
     assert tables.differences(made.iloc[::-1], made) == (None, 0.0), "which row stands first says nothing"
 
 
+def differing(page, forged):
+    """What is noted of a page that another one was made of."""
+    notes = Notes()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "drawn_otherwise", lambda tree: [])
+        pages._compare_page(SimpleNamespace(root=project_root()), notes, "page", forged, page)
+    return [where for where, _ in notes.wrong]
+
+
 def test_pages_are_compared_section_by_section_and_without_the_time_of_writing():
     page = '<p>2026-01-02 03:04 UTC</p><section id="a"><p>1.0</p></section><section id="b"><p>2</p></section>'
-    assert dict(pages._parts(page)) == dict(pages._parts(page.replace("03:04", "05:06")))
-    other = dict(pages._parts(page.replace("1.0", "1.1")))
-    assert [name for name, text in pages._parts(page) if text != other[name]] == ["a"]
+    assert differing(page, page) == differing(page, page.replace("03:04", "05:06")) == []
+    assert differing(page, page.replace("1.0", "1.1")) == ["page#a"]
+
+
+def test_a_section_that_occurs_twice_or_at_another_place_is_found():
+    """Its id is that of an honest section: what a reader sees first is checked too."""
+    one, other = '<section id="a"><p>1</p></section>', '<section id="b"><p>2</p></section>'
+    page, forged = f"<main>{one}{other}</main>", '<section id="a"><p>no cost</p></section>'
+    assert differing(page, f"<main>{forged}{one}{other}</main>") == ["page#a"]
+    assert differing(page, f"<main>{one}{one}{other}</main>") == ["page#a"]
+    assert differing(page, f"<main>{other}{one}</main>") == ["page"]
+    assert differing(page, f"{one}<main>{other}</main>") == ["page"]
+    assert differing(page, f"<main>{one}</main>") == ["page#b"]
+    assert differing(page, f"<main>{one}{other}</main><section id='a'>no cost</section>") == ["page"]
+
+
+def test_sections_that_are_not_closed_take_no_time():
+    began = time.monotonic()
+    assert differing("<main></main>", "<main></main>" + '<section id="a">' * 300_000) == ["page"]
+    assert time.monotonic() - began < 10
 
 
 def test_what_stands_for_a_persons_path_holds_no_markup():

@@ -7,12 +7,14 @@ time at which a page was written, and the ids of tables in notebooks, which are 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,8 @@ from tare.model.studies import layout
 REPORT, NOTEBOOKS, FIGURES, TABLES = "report", "notebooks", "figures", "tables"
 FAILED = "failed.json"
 REFERENCE = "reference"  # the section of other machines' recorded campaigns
-SECTION = re.compile(r'<section id="([^"]*)".*?</section>', re.DOTALL)
+SECTION, SECTION_END = '<section id="', "</section>"
+MOST_NAME = 100  # characters of a section's id that are looked at
 WRITTEN = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2} UTC")
 # Where a person has the study's file: a word, quoted where its shell needs that, and no markup.
 FILE = re.compile(r"(\bSTUDY=|--configfile )(?:[^\s<>&\"']|&#39;)+")
@@ -119,6 +122,7 @@ def _differs(tree: Tree, notes: Notes, where: str, what: str) -> None:
         notes.fail(where, f"{what}: it was edited, or another version of matplotlib, seaborn or pandas drew it")
 
 
+@lru_cache(maxsize=1)
 def drawn_otherwise(tree: Tree) -> list[str]:
     """Files that draw, which are others here than in the Tare that checks; none without sources."""
     root = project_root()
@@ -287,25 +291,53 @@ def _compare_pages(
 
 
 def _compare_page(tree: Tree, notes: Notes, where: str, there: str, made: str) -> None:
-    one, other = ({name: text for name, text in _parts(page)} for page in (there, made))
-    for section in sorted({*one, *other}, key=lambda name: [*one, *other].index(name)):
-        if one.get(section) == other.get(section):
+    one, other = (list(_parts(page)) for page in (there, made))
+    own, ours = (_sections(parts) for parts in (one, other))
+    for section in dict.fromkeys([*own, *ours]):
+        found, given = own.get(section, []), ours.get(section, [])
+        if found == given:
             continue
-        if section == REFERENCE and not _references(tree):
-            notes.leave(f"{where}#{section}", "the recorded campaigns of other machines that it shows are not here")
+        place = f"{where}#{section}"
+        if section == REFERENCE and len(found) < 2 and not _references(tree):
+            notes.leave(place, "the recorded campaigns of other machines that it shows are not here")
+        elif len(found) != len(given) and found and given:
+            _differs(tree, notes, place, f"is there {len(found)} times, and its tables give it {len(given)} times")
         else:
-            place = f"{where}#{section}" if section else where
-            _differs(tree, notes, place, _first_difference(one.get(section), other.get(section)))
+            x, y = next(pair for pair in itertools.zip_longest(found, given) if pair[0] != pair[1])
+            _differs(tree, notes, place, _first_difference(x, y))
+    # What is around sections, in which each is an empty one at its place.
+    both = {name for name in own if len(own[name]) == len(ours.get(name, []))}
+    around = [
+        "".join(f"{SECTION}{name}" if name else text for name, text in parts if not name or name in both)
+        for parts in (one, other)
+    ]
+    if around[0] != around[1]:
+        _differs(tree, notes, where, _first_difference(*around))
+
+
+def _sections(parts: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+    """Texts of the sections by their ids, each with all that have it."""
+    found: dict[str, list[str]] = {}
+    for name, text in parts:
+        if name:
+            found.setdefault(name, []).append(text)
+    return found
 
 
 def _parts(page: str) -> Iterator[tuple[str, str]]:
-    """Sections of a page by their ids, and what is around them under an empty one.
+    """A page in order: each section with its id, and what is between them with an empty one.
 
     Without the time of writing, and without the path by which a person calls the study's file.
     """
     text = FILE.sub(r"\1", WRITTEN.sub("", page))
-    yield "", SECTION.sub("", text)
-    yield from ((match[1], match[0]) for match in SECTION.finditer(text))
+    done = 0
+    while (begin := text.find(SECTION, done)) >= 0 and (end := text.find(SECTION_END, begin)) >= 0:
+        end += len(SECTION_END)
+        yield "", text[done:begin]
+        name_at = begin + len(SECTION)
+        yield text[name_at : min(end, name_at + MOST_NAME)].partition('"')[0], text[begin:end]
+        done = end
+    yield "", text[done:]
 
 
 def _first_difference(there: str | None, made: str | None) -> str:
