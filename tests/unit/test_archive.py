@@ -91,6 +91,73 @@ def test_it_has_the_records_the_programs_and_the_pages_and_nothing_else(whole):
     assert not [name for name in names if "__pycache__" in name or "/." in name or name.startswith("data/cache")]
 
 
+def test_of_the_configuration_it_has_what_the_study_uses_and_no_other_study(whole):
+    with zipfile.ZipFile(whole.written.path) as archive:
+        names = {name for name in archive.namelist() if name.startswith("config/") and not name.endswith("/")}
+    assert {"config/published/nyu2022.yaml", "config/devices.yaml"} <= names
+    assert {name for name in names if not name.startswith("config/published/")} == {
+        "config/config.yaml", "config/devices.yaml", "config/nyu2022.yaml",
+    }  # fmt: skip
+
+
+def test_programs_that_git_does_not_track_are_left_out_and_named_unless_the_study_runs_them(
+    here, whole, monkeypatch
+):
+    untracked = {
+        "workloads/mnist_cnn.py",
+        "envs/docker.py",
+        "papers/checks/limits.py",
+        "config/published/nyu2022.yaml",
+    }
+    tracked = members._tracked()
+    assert tracked is not None and untracked <= tracked
+    monkeypatch.setattr(members, "_tracked", lambda: tracked - untracked)
+    written = writing.write(whole.study, here / "a.zip")
+    with zipfile.ZipFile(written.path) as archive:
+        assert untracked - set(archive.namelist()) == {"papers/checks/limits.py"}
+    (note,) = [note for note in written.notes if "git does not track" in note]
+    assert note.startswith("left out: papers/checks/limits.py: ")
+    monkeypatch.setattr(members, "_tracked", lambda: None)
+    assert not [note for note in writing.write(whole.study, here / "b.zip").notes if "git" in note]
+
+
+def test_results_where_no_archive_has_any_are_left_out_and_named(here, whole):
+    for name in ("report/more/index.html", "on/box/report/index.html", "figures/a.html", "tables/more/a.csv"):
+        (here / "results" / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / "results" / name).write_text("no cost")
+    written = writing.write(whole.study, here / "a.zip")
+    (note,) = [note for note in written.notes if "no archive has a file there" in note]
+    assert "results/report/more/index.html" in note and note.startswith("left out: ") and "and 1 more" in note
+    with zipfile.ZipFile(written.path) as archive:
+        assert not [name for name in archive.namelist() if "/more/" in name or "/on/" in name]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_places_of_members_follow_from_the_study(several):
+    place = members.belongs("mine", ["box", "fat"], several=several)
+
+    def has(name):
+        return place.fullmatch(name) is not None
+
+    campaign = "results/campaigns/mine/box/mnist_cnn/rounds.docker+host"
+    for name in (f"{campaign}/plan.json", f"{campaign}/superseded-1/units.jsonl", "results/data/mnist.json",
+                 "results/campaigns/mine/fat/stamps/0a.json.ots", "results/images/@cuda/torch/arms/a/docker.json",
+                 "results/profiles/mine/box/mnist_cnn/host/traces/a.csv", "tare/cli/main.py", "config/mine.yaml",
+                 "results/probe/box/host.json", "results/ceilings/fat/0a.json"):  # fmt: skip
+        assert has(name), name
+    for name in (f"{campaign}/answer.html", "results/campaigns/other/box/ledger.jsonl", "config/other.yaml",
+                 "results/campaigns/mine/slow/ledger.jsonl", "results/report/index.html", "results/mine/a.html",
+                 "results/mine/report/more/a.html", "results/mine/on/slow/report/index.html", "docs/a.md",
+                 "results/probe/box/answer.HTML", "results/mine/notebooks/.a.ipynb"):  # fmt: skip
+        assert not has(name), name
+    own = ("tables/verdicts.csv", "report/why.html", "figures/a.svg", "notebooks/a.ipynb", "choose/box/a.json",
+           "environments/docker/verdicts.csv", "machines/box/machine.json")  # fmt: skip
+    assert {has(f"results/mine/{name}") for name in own} == {not several}
+    assert {has(f"results/mine/on/box/{name}") for name in own} == {several}
+    assert {has(f"results/mine/{name}") for name in ("tables/machines.csv",)} == {True}
+    assert has("results/mine/report/index.html")
+
+
 def test_two_calls_give_equal_bytes(here, whole):
     for path in sorted(here.rglob("*.json"), reverse=True):
         os.utime(path, (time.time(), 1_000_000_000))

@@ -29,6 +29,7 @@ from tare.model.records.measured import CopiesRecord
 from tare.model.schema import read
 from tare.model.studies import campaigns, layout
 from tare.model.studies.arms import parse as parse_arm
+from tare.model.studies.machines import measured as named_machines
 from tare.model.studies.papers import refuse_stale, repeated
 from tare.model.studies.study import Study
 
@@ -44,6 +45,7 @@ TOLERANCES: Mapping[str, float] = {
 NOT_ASKED = re.compile(r"; held by .*$")  # who holds a stamp's hash can't be asked of a folder
 COPIES = "copies"
 DECISIONS_JSON = "decisions.json"
+COMPARED = "machines"  # the table of several machines
 JUDGED = ("published", "claims")
 OWN = ("metrics", "verdicts", "job_length")  # tables of one environment alone
 
@@ -63,11 +65,15 @@ def tables(tree: Tree, notes: Notes) -> None:
         _compare(tree, notes, "metrics", folder / "metrics.parquet", made["metrics"])
         _compare_json(tree, notes, folder / DECISIONS_JSON, made["decisions"])
         known = {f"{name}.csv" for name in (*made, *model.COUNTED, *JUDGED)} | {"metrics.parquet", DECISIONS_JSON}
-        for path in sorted(one for one in folder.iterdir() if one.is_file() and not one.name.startswith(".")):
-            if path.name not in known:
+        for path in files_in(folder):
+            if path.relative_to(folder).as_posix() not in known:
                 note = partial(_note_difference, tree, notes) if tree.is_archive else notes.leave
                 note(tree.name(path), "is no table that records give")
         for path in sorted(measured.results.glob("environments/*")):
+            for other in files_in(path):
+                if other.relative_to(path).as_posix() not in {f"{name}.csv" for name in OWN}:
+                    note = partial(_note_difference, tree, notes) if tree.is_archive else notes.leave
+                    note(tree.name(other), "is no table that records give")
             own = _tried(tree, notes, measured, partial(of_environment, measured, path.name))
             for name in OWN if own is not None else ():
                 _compare(tree, notes, name, path / f"{name}.csv", own[name])
@@ -101,15 +107,43 @@ def claims(tree: Tree, notes: Notes) -> None:
 
 
 def side_by_side(tree: Tree, notes: Notes) -> None:
-    """The table of several machines follows from the decisions of each."""
-    for study in sorted({one.study for one in tree.measured if one.is_one_of_several}):
-        several = [one for one in tree.measured if one.study == study and one.is_one_of_several]
-        path = tree.root / layout.results_folder(study) / "tables/machines.csv"
+    """The table of several machines follows from the decisions of each, and there is no other."""
+    for several in of_several(tree):
+        folder = tree.root / layout.results_folder(several[0].study) / "tables"
+        path = folder / f"{COMPARED}.csv"
+        for other in files_in(folder):
+            if other != path:
+                what = "is no table of several machines: each has its tables in its own folder"
+                (notes.fail if tree.is_archive else notes.leave)(tree.name(other), what)
         if not path.exists():
+            lacks_comparison(tree, notes, several, path)
             continue
         made = _tried(tree, notes, several[0], partial(compared, several))
         if made is not None:
-            _compare(tree, notes, "machines", path, made)
+            _compare(tree, notes, COMPARED, path, made)
+
+
+def of_several(tree: Tree) -> Iterator[list[Measured]]:
+    """The machines of each study that names several."""
+    for study in sorted({one.study for one in tree.measured if one.is_one_of_several}):
+        yield [one for one in tree.measured if one.study == study]
+
+
+def lacks_comparison(tree: Tree, notes: Notes, several: Sequence[Measured], path: Path) -> None:
+    """Note that what compares machines is missing; with one machine there is nothing to compare."""
+    if len(several) < 2:
+        return
+    named = len(named_machines(asked_of(several[0]).machines)) if several[0].asked is not None else None
+    if tree.is_archive and named == len(several):
+        notes.fail(tree.name(path), "is missing")
+    else:
+        notes.leave(tree.name(path), "there is none yet: it compares machines that were all measured")
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Files of a folder and of those below it that are not hidden."""
+    found = (one for one in folder.rglob("*") if one.is_file())
+    return sorted(one for one in found if not any(part.startswith(".") for part in one.relative_to(folder).parts))
 
 
 def _with_tables(tree: Tree, notes: Notes) -> Iterable[Measured]:
@@ -264,10 +298,9 @@ def compared(several: Sequence[Measured]) -> pd.DataFrame:
     from tare.analysis.decisions import read_decisions
     from tare.analysis.machines import compared as side
     from tare.model.records.machine import read_machine
-    from tare.model.studies.machines import measured as named
 
     study = asked_of(several[0])
-    kinds = {name: one.kind for name, one in named(study.machines).items()}
+    kinds = {name: one.kind for name, one in named_machines(study.machines).items()}
     found, hosts = {}, {}
     for one in several:
         found[one.machine] = read_decisions(model.read("decisions", one.results / "tables/decisions.csv"))
