@@ -139,9 +139,14 @@ def is_gzip(path: Path) -> bool:
         return handle.read(2) == b"\x1f\x8b"
 
 
+def most_unpacked(size: int) -> int:
+    """Bytes to which so many may unpack."""
+    return max(MOST_TIMES * size, SMALL_BYTES)
+
+
 def unpacked(path: Path) -> Iterator[bytes]:
     """What a gzip file holds, in pieces. Raises IntegrityError: cut short, damaged, or out of all proportion."""
-    most, done = max(MOST_TIMES * path.stat().st_size, SMALL_BYTES), 0
+    most, done = most_unpacked(path.stat().st_size), 0
     try:
         with gzip.open(path) as packed:
             while piece := packed.read(CHUNK_BYTES):

@@ -24,7 +24,7 @@ from tare.archive.members import CRATE, INDEX
 from tare.archive.reading import index_of, opened
 from tare.cli.main import main
 from tare.core.errors import IntegrityError, UserError
-from tare.core.files import project_root, sha256_file
+from tare.core.files import SMALL_BYTES, project_root, sha256_file
 from tare.model import closure
 from tare.model.journals.ledger import read_ledger
 from tare.model.journals.sealed import read_sealed
@@ -402,13 +402,29 @@ def test_a_list_of_a_later_version_or_of_another_form_is_one_line(tmp_path, cont
         ("tare\\..\\a", "has a character"), ("tare/a\x1b[2J", "has a character"),
         ("tare/" + "a" * 300, "is too long"), ("tare/" + "a/" * 600 + "a", "is too long"),
         (".ssh/authorized_keys", "an archive has no such part"), ("a.py", "an archive has no such part"),
-        ("tare/b.py", "archive.json does not list it"), ("tare/more/", "archive.json does not list it"),
     ],
 )  # fmt: skip
-def test_members_that_lead_elsewhere_or_are_not_listed_are_refused(tmp_path, name, says):
+def test_members_that_lead_elsewhere_are_refused(tmp_path, name, says):
     files = [("tare/a.py", b"x"), (name, b""), (INDEX, listing(**{"tare/a.py": b"x"}))]
     said = line_of(zipped(tmp_path / "a.zip", files))
     assert says in said and "member" in said
+
+
+def test_members_that_are_not_listed_stay_packed_and_are_named(tmp_path):
+    files = [("tare/a.py", b"x"), ("tare/b.py", b"y"), ("tare/more/", b""), (INDEX, listing(**{"tare/a.py": b"x"}))]
+    left_out = []
+    with opened(zipped(tmp_path / "a.zip", files), left_out=left_out) as root:
+        assert {path.name for path in root.rglob("*")} == {"tare", "a.py", INDEX}
+    assert left_out == ["tare/b.py", "tare/more/"]
+
+
+def test_an_archive_that_unpacks_out_of_proportion_is_refused_before_it_is_unpacked(tmp_path):
+    """As large as any that is allowed, from a file that is a thousandth of it."""
+    one, half = bytes(SMALL_BYTES + (1 << 20)), bytes(SMALL_BYTES // 2 + (1 << 20))
+    alone = [("tare/a", one), (INDEX, listing(**{"tare/a": one}))]
+    assert "'tare/a': it unpacks to more than 200 times its size" in line_of(zipped(tmp_path / "a.zip", alone))
+    said = line_of(small(tmp_path, half))
+    assert said.endswith("a.zip unpacks to more than 200 times its size: it was made to fill a disk")
 
 
 def test_members_that_stand_there_twice_or_are_a_folder_too_are_refused(tmp_path):

@@ -29,7 +29,7 @@ def members(tree: Tree, notes: Notes) -> None:
         return
     listed = tree.index.members
     there = {tree.name(path) for path in tree.root.rglob("*") if path.is_file() or path.is_symlink()}
-    for name in sorted(there - set(listed) - {INDEX, CRATE}):
+    for name in sorted({*there, *tree.left_out} - set(listed) - {INDEX, CRATE}):
         notes.fail(name, f"is not among the members that {INDEX} lists")
     for name, member in sorted(listed.items()):
         notes.look("members")

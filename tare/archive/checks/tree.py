@@ -173,10 +173,11 @@ class Tree:
     Attributes:
         root: the folder.
         held: hashes that were left elsewhere, which something in it has to have.
+        left_out: names of members of its archive that were not unpacked, since no list names them.
     """
 
-    def __init__(self, root: Path, held: Sequence[str] = ()) -> None:
-        self.root, self.held = root.resolve(), tuple(held)
+    def __init__(self, root: Path, held: Sequence[str] = (), left_out: Sequence[str] = ()) -> None:
+        self.root, self.held, self.left_out = root.resolve(), tuple(held), tuple(left_out)
 
     @property
     def is_archive(self) -> bool:
