@@ -633,6 +633,13 @@ def edit_metric(study: Study) -> None:
     write_text(path, text.replace(number, f"{float(number) * 1.001!r}", 1))
 
 
+def repeat_table_rows(study: Study) -> None:
+    """A table has its rows over and over, more than its records can give."""
+    path = study.results / "tables/verdicts.csv"
+    head, *rows = path.read_text().splitlines(keepends=True)
+    write_text(path, head + "".join(rows) * 2000)
+
+
 def drop_table_row(study: Study) -> None:
     path = study.results / "tables/decisions.csv"
     lines = path.read_text().splitlines(keepends=True)
@@ -947,6 +954,7 @@ CATALOGUE: tuple[Fraud, ...] = (
     _of("a verdict is edited", edit_verdict, AS_IT_IS, "tables"),
     _of("a number of a table is edited", edit_metric, AS_IT_IS, "tables"),
     _of("a verdict is edited, honest results are put elsewhere", hide_behind_machine, AS_IT_IS, "tables"),
+    _of("rows of a table are repeated thousands of times", repeat_table_rows, AS_IT_IS, "tables"),
     _of("a row of a table is taken out", drop_table_row, AS_IT_IS, "tables"),
     _of("a table is added", add_table, AS_IT_IS, "tables"),
     _of("the decisions are edited in their second form", edit_decisions_json, AS_IT_IS, "tables"),

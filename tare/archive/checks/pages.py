@@ -32,6 +32,7 @@ REPORT, NOTEBOOKS, FIGURES, TABLES = "report", "notebooks", "figures", "tables"
 FAILED = "failed.json"
 REFERENCE = "reference"  # the section of other machines' recorded campaigns
 SECTION, SECTION_END = '<section id="', "</section>"
+MOST_PAGE_BYTES = 64 << 20
 MOST_NAME = 100  # characters of a section's id that are looked at
 WRITTEN = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2} UTC")
 # Where a person has the study's file: a word, quoted where its shell needs that, and no markup.
@@ -209,7 +210,7 @@ def _compare_notebooks(tree: Tree, notes: Notes, measured: Measured, again: Path
         page = path.with_suffix(".html")
         if not page.exists():
             notes.fail(tree.name(page), "is missing")
-        elif _plain_ids(page.read_text(encoding="utf-8")) != _plain_ids(to_page(path)):
+        elif _plain_ids(_text(page)) != _plain_ids(to_page(path)):
             _differs(tree, notes, tree.name(page), f"does not show what {path.name} holds")
 
 
@@ -330,11 +331,12 @@ def _no_others(tree: Tree, notes: Notes, folder: Path) -> None:
 
 def _texts(folder: Path) -> dict[str, str]:
     """Pages of a folder and of those below it, by their paths in it."""
-    found = {}
-    for path in files_in(folder):
-        if path.suffix == ".html":
-            found[path.relative_to(folder).as_posix()] = path.read_text(encoding="utf-8", errors="replace")
-    return found
+    return {path.relative_to(folder).as_posix(): _text(path) for path in files_in(folder) if path.suffix == ".html"}
+
+
+def _text(path: Path) -> str:
+    """A page; nothing of one that is larger than any page can be, which no page says."""
+    return path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= MOST_PAGE_BYTES else ""
 
 
 def _pages(tree: Tree, measured: Measured) -> Mapping[str, str]:
