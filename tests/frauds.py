@@ -646,6 +646,14 @@ def drop_table_row(study: Study) -> None:
     write_text(path, "".join(lines[:-1]))
 
 
+def edit_witness(study: Study) -> None:
+    """Behind what the table of the ledger says of a stamp there is more than who holds it."""
+    path = study.results / "tables/ledger.csv"
+    text = path.read_text()
+    assert "held by nothing but this folder, which proves no time" in text
+    write_text(path, text.replace("held by nothing but this folder, which proves no time", "held by all reviewers"))
+
+
 def edit_decisions_json(study: Study) -> None:
     path = study.results / "tables/decisions.json"
     rows = json.loads(path.read_text())
@@ -957,6 +965,7 @@ CATALOGUE: tuple[Fraud, ...] = (
     _of("rows of a table are repeated thousands of times", repeat_table_rows, AS_IT_IS, "tables"),
     _of("a row of a table is taken out", drop_table_row, AS_IT_IS, "tables"),
     _of("a table is added", add_table, AS_IT_IS, "tables"),
+    _of("who holds a stamp is said in other words", edit_witness, AS_IT_IS, "tables"),
     _of("the decisions are edited in their second form", edit_decisions_json, AS_IT_IS, "tables"),
     _of("what an image costs is edited", edit_image_costs, AS_IT_IS, "costs"),
     _of("the answer to a claim is reworded", reword_claim, AS_IT_IS, "claims"),
@@ -1015,6 +1024,9 @@ UNDETECTABLE: Mapping[str, str] = {
     ),
     "an order is chosen afterwards, or its seed was drawn until the order pleased, and no word was given": (
         "seed, orders and times agree; a word from outside leaves no choice"
+    ),
+    "the table of the ledger says that a tag, a note or a proof holds a stamp, and none does": (
+        "a folder can't be asked for it; `tables` repeats each such statement, for whoever can look there"
     ),
     "a number of a table is changed by less than its column's tolerance": (
         "rounding by other libraries could cause it; archive.json has the hash of the original table"

@@ -8,6 +8,7 @@ import frauds
 import honest_study
 import pytest
 
+from tare.analysis import tries
 from tare.archive import checks
 from tare.archive.checks import CHECKS, Notes, Status, Tree, pages, tables
 from tare.core.files import project_root, read_json, sha256_file
@@ -210,6 +211,35 @@ def test_an_earlier_try_that_was_put_back_is_found_by_a_later_hash_alone(honest,
     study.all_remade()
     assert failed(verified(study.root, *SLOW)) == set()
     assert failed(verified(study.root, *SLOW, held=[row_of(last)["sha256"]])) == {"held"}
+
+
+TAG = "the tag tare-stamp-0a1b of 2026-01-02T03:04:05+00:00, signed"
+
+
+def test_who_holds_a_stamp_is_repeated_for_whoever_can_look_there(honest, tmp_path):
+    path = honest_study.copied(honest, tmp_path) / "results/small/tables/ledger.csv"
+    nobody = f"held by {tables.NOBODY}"
+    path.write_text((text := path.read_text()).replace(nobody, f"held by {TAG}"))
+    assert nobody in text
+    (result,) = checks.run(Tree(tmp_path), ["tables"])
+    assert result.status == Status.PASSED
+    assert [where for where, what in result.notes.remarks if TAG in what] == ["results/small/tables/ledger.csv"]
+
+
+def test_who_holds_a_stamp_has_the_words_of_the_witnesses(tmp_path, monkeypatch):
+    from tare.machine import witnesses
+
+    dates = "2026-01-02T03:04:05+00:00"
+    monkeypatch.setattr(witnesses, "_git", lambda root, *words: {
+        "for-each-ref": f"v1\0tag\0{dates}\0{'0' * 64} BEGIN SSH SIGNATURE\0", "log": dates, "grep": "x", "tag": "",
+    }[words[0]])  # fmt: skip
+    stamp = tmp_path / "a.json"
+    (tmp_path / "a.json.ots").touch()
+    for found in (witnesses.witnesses(stamp, "0" * 64), []):
+        match = tables.NOT_ASKED.search(f"as planned; {tries.listed(found)}")
+        assert match is not None and match[0].startswith("; held by ")
+    assert len(witnesses.witnesses(stamp, "0" * 64)) == 3
+    assert tables.NOT_ASKED.search(f"; held by {TAG}, and by all reviewers") is None
 
 
 def test_there_are_enough_kinds_of_frauds_and_the_page_has_them():

@@ -42,7 +42,17 @@ TOLERANCES: Mapping[str, float] = {
     **dict.fromkeys(("further_high", "cause_share_low", "cause_share_high", "seconds_low", "seconds_high"), 1e-6),
     **dict.fromkeys(("change_ratio_low", "change_ratio_high"), 1e-6),
 }
-NOT_ASKED = re.compile(r"; held by .*$")  # who holds a stamp's hash can't be asked of a folder
+# Who holds a stamp's hash, in the words of tare.machine.witnesses: a folder can't be asked for it.
+AT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:Z|[+-]\d\d:\d\d)"
+WITNESSES = (
+    rf"the tag \S{{1,250}} of {AT}, (?:unsigned|signed(?: with a key that this machine does not know)?)",
+    rf"a note of git of {AT}, unsigned",
+    r"a proof of OpenTimestamps \(check its time with `ots verify [\w./@+-]{1,500}`\)",
+)
+HOLDS = f"(?:{'|'.join(WITNESSES)})"
+NOBODY = "nothing but this folder, which proves no time"
+NOT_ASKED = re.compile(rf"; held by (?P<who>{NOBODY}|{HOLDS}(?:, {HOLDS})*)$")
+MOST_WITNESSES = 20  # that are named
 MOST_TIMES_LARGER, SMALL_TABLE = 4, 1 << 20  # than what is made again, and in addition: bytes that are read
 COPIES = "copies"
 DECISIONS_JSON = "decisions.json"
@@ -63,6 +73,7 @@ def tables(tree: Tree, notes: Notes) -> None:
         for name, table in made.items():
             kept = _asked_for(measured) if name == "ledger" else None
             _compare(tree, notes, name, folder / f"{name}.csv", table, kept)
+        _note_witnesses(tree, notes, folder / "ledger.csv")
         _compare(tree, notes, "metrics", folder / "metrics.parquet", made["metrics"])
         _compare_json(tree, notes, folder / DECISIONS_JSON, made["decisions"])
         known = {f"{name}.csv" for name in (*made, *model.COUNTED, *JUDGED)} | {"metrics.parquet", DECISIONS_JSON}
@@ -437,6 +448,17 @@ def _unlike(column: str, one: pd.Series, other: pd.Series) -> tuple[int | None, 
 def _words(column: str, values: pd.Series) -> list[str | None]:
     texts = [None if pd.isna(value) else str(value) for value in values]
     return [text and NOT_ASKED.sub("", text) for text in texts] if column == "stamp" else texts
+
+
+def _note_witnesses(tree: Tree, notes: Notes, path: Path) -> None:
+    """Note who holds stamps by what the table of the ledger says, where nothing else is wrong with it."""
+    where = tree.name(path)
+    if not path.exists() or any(place == where for place, _ in (*notes.wrong, *notes.open)):
+        return
+    found = (NOT_ASKED.search(text) for text in model.read("ledger", path)["stamp"].dropna())
+    holders = {match["who"] for match in found if match is not None} - {NOBODY}
+    for who in sorted(holders)[:MOST_WITNESSES]:
+        notes.remark(where, f"says that a stamp is held by {who}: nothing here shows whether that is so, see there")
 
 
 def _shown(value: Any) -> str:
