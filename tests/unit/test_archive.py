@@ -147,7 +147,7 @@ def test_places_of_members_follow_from_the_study(several):
         assert has(name), name
     for name in (f"{campaign}/answer.html", "results/campaigns/other/box/ledger.jsonl", "config/other.yaml",
                  "results/campaigns/mine/slow/ledger.jsonl", "results/report/index.html", "results/mine/a.html",
-                 "results/mine/report/more/a.html", "results/mine/on/slow/report/index.html", "docs/a.md",
+                 "results/mine/report/more/a.html", "results/mine/on/slow/report/index.html", "benchmarks/a.py",
                  "results/probe/box/answer.HTML", "results/mine/notebooks/.a.ipynb"):  # fmt: skip
         assert not has(name), name
     own = ("tables/verdicts.csv", "report/why.html", "figures/a.svg", "notebooks/a.ipynb", "choose/box/a.json",

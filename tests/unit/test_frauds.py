@@ -213,6 +213,17 @@ def test_an_earlier_try_that_was_put_back_is_found_by_a_later_hash_alone(honest,
     assert failed(verified(study.root, *SLOW, held=[row_of(last)["sha256"]])) == {"held"}
 
 
+def test_pages_of_machines_that_the_study_does_not_name_are_not_passed_over(honest, tmp_path):
+    """In a checkout as well, which has no list of members."""
+    root = honest_study.copied(honest, tmp_path)
+    (root / "archive.json").unlink()
+    (root / "results/small/on/box/report").mkdir(parents=True)
+    (root / "results/small/on/box/report/index.html").write_text("No container costs anything.")
+    (result,) = checks.run(Tree(root), ["pages"])
+    assert result.status == Status.OPEN
+    assert [where for where, _ in result.notes.open] == ["results/small/on"]
+
+
 TAG = "the tag tare-stamp-0a1b of 2026-01-02T03:04:05+00:00, signed"
 
 

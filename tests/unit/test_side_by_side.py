@@ -268,3 +268,7 @@ def test_the_comparison_can_be_verified_and_an_edit_is_found(tmp_path):
     (found,) = checks.run(checks.Tree(tmp_path), ["machines"])
     places = [where for where, _ in found.notes.open]
     assert places == ["results/two/tables/verdicts.csv", "results/two/tables/machines.csv"]
+    (folder / "figures").mkdir()
+    (folder / "figures/a.svg").write_text("no cost")
+    (found,) = checks.run(checks.Tree(tmp_path), ["pages"])
+    assert "results/two/figures" in [where for where, _ in found.notes.open]

@@ -29,6 +29,13 @@ from tare.model import closure
 from tare.model.studies import layout
 
 REPORT, NOTEBOOKS, FIGURES, TABLES = "report", "notebooks", "figures", "tables"
+OF_ONE = (
+    NOTEBOOKS,
+    FIGURES,
+    "environments",
+    layout.MACHINES,
+    layout.ANSWERS,
+)  # each machine of several has its own
 FAILED = "failed.json"
 REFERENCE = "reference"  # the section of other machines' recorded campaigns
 SECTION, SECTION_END = '<section id="', "</section>"
@@ -284,6 +291,11 @@ def pages(tree: Tree, notes: Notes) -> None:
         _no_others(tree, notes, folder)
     for several in of_several(tree):
         _page_of_machines(tree, notes, several)
+    for study, has_several in sorted({(one.study, one.is_one_of_several) for one in tree.measured}):
+        for name in OF_ONE if has_several else (layout.ON,):
+            if files_in(path := tree.root / layout.results_folder(study) / name):
+                whose = "several machines" if has_several else "one machine"
+                _odd(tree, notes, path, f"is no folder of a study of {whose}, and nothing in it was looked at")
 
 
 def _page_of_machines(tree: Tree, notes: Notes, several: Sequence[Measured]) -> None:
