@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import gzip
 import itertools
 import json
 import re
@@ -26,7 +27,7 @@ import yaml
 from tare import __version__
 from tare.core.files import canonical_json, read_json, sha256_file, sha256_text, write_json, write_text
 from tare.model.journals.ledger import HASH, LEDGER
-from tare.model.journals.sealed import PLAN, SEAL_KEY, UNITS, read_plan, read_rows
+from tare.model.journals.sealed import PACKED_UNITS, PLAN, SEAL_KEY, UNITS, read_plan, read_rows
 from tare.model.journals.units import counted
 from tare.model.registry import HOST
 from tare.model.studies.layout import SEALED
@@ -632,10 +633,25 @@ def edit_metric(study: Study) -> None:
     write_text(path, text.replace(number, f"{float(number) * 1.001!r}", 1))
 
 
+def repeat_table_rows(study: Study) -> None:
+    """A table has its rows over and over, more than its records can give."""
+    path = study.results / "tables/verdicts.csv"
+    head, *rows = path.read_text().splitlines(keepends=True)
+    write_text(path, head + "".join(rows) * 2000)
+
+
 def drop_table_row(study: Study) -> None:
     path = study.results / "tables/decisions.csv"
     lines = path.read_text().splitlines(keepends=True)
     write_text(path, "".join(lines[:-1]))
+
+
+def edit_witness(study: Study) -> None:
+    """Behind what the table of the ledger says of a stamp there is more than who holds it."""
+    path = study.results / "tables/ledger.csv"
+    text = path.read_text()
+    assert "held by nothing but this folder, which proves no time" in text
+    write_text(path, text.replace("held by nothing but this folder, which proves no time", "held by all reviewers"))
 
 
 def edit_decisions_json(study: Study) -> None:
@@ -711,6 +727,16 @@ def edit_page_figure(study: Study) -> None:
     write_text(path, path.read_text().replace("</desc>", " (moved)</desc>", 1))
 
 
+def add_section(study: Study) -> None:
+    """A section with another answer is put before the page's own one, which has the same id."""
+    path = study.results / "report/index.html"
+    text = path.read_text()
+    at = re.search(r'<section id="[^"]*"', text)
+    assert at is not None
+    forged = f"{at[0]}><p>No container costs anything.</p></section>"
+    write_text(path, text[: at.start()] + forged + text[at.start() :])
+
+
 def add_picture(study: Study) -> None:
     """A picture that nothing draws lies beside the pages."""
     write_text(study.results / "report/docker.svg", '<svg xmlns="http://www.w3.org/2000/svg"/>')
@@ -730,6 +756,40 @@ def remove_page(study: Study) -> None:
 
 def add_member(study: Study) -> None:
     write_text(study.root / "results/notes.txt", "measured with care\n")
+
+
+def add_listed_members(study: Study) -> None:
+    """Pages, pictures and tables that show no cost are put where nothing of the study belongs."""
+    page = "<p>No container costs anything.</p>"
+    for name in (
+        "report/more/index.html",
+        "tables/more/verdicts.csv",
+        "figures/docker.html",
+        "on/elsewhere/a.html",
+    ):
+        write_text(study.results / name, page)
+    write_text(study.root / "results/report/index.html", page)  # of the default study
+
+
+def add_notebook(study: Study) -> None:
+    """A page is put next to the notebooks, without one that made it."""
+    write_text(study.results / "notebooks/answer.html", "<p>No container costs anything.</p>")
+
+
+def hide_behind_machine(study: Study) -> None:
+    """Honest results are copied to where those of one of several machines would be, and a verdict is edited."""
+    for name in ("tables", "report", "figures", "machines", "environments"):
+        if (study.results / name).exists():
+            shutil.copytree(study.results / name, study.results / "on" / study.machine / name)
+    edit_verdict(study)
+
+
+def add_journal(study: Study) -> None:
+    """A journal is packed, and another one lies unpacked next to it, without a unit."""
+    path = study.campaign() / UNITS
+    text = path.read_bytes()
+    path.with_name(PACKED_UNITS).write_bytes(gzip.compress(text))
+    path.write_bytes(b"".join(line for line in text.splitlines(keepends=True)[1:]))
 
 
 def replace_member(study: Study) -> None:
@@ -845,6 +905,7 @@ def _of(what: str, plant: Callable[[Study], None], level: str, caught: str | Non
 
 CATALOGUE: tuple[Fraud, ...] = (
     _of("a file is added to an archive", add_member, AS_IT_IS, "members"),
+    _of("pages and tables are added where none belong, and listed", add_listed_members, AS_IT_IS, "members"),
     _of("a file of an archive is replaced", replace_member, AS_IT_IS, "members"),
     _of("the list names another machine", rename_machine, AS_IT_IS, "members"),
     _of("the crate says another hash", edit_crate, AS_IT_IS, "crate"),
@@ -863,6 +924,7 @@ CATALOGUE: tuple[Fraud, ...] = (
     _of("a launch is left out of a unit", hide_failure, ALL, "units"),
     _of("the campaign stops when it looks good", stop_early, ALL, "units"),
     _of("the decision on the number of units is edited", edit_decision, ALL, "units"),
+    _of("a journal is there twice, packed and not", add_journal, AS_IT_IS, "seals"),
     _of("the summary of a seal is edited", edit_seal, AS_IT_IS, "summaries"),
     _of("a row of the ledger is edited", edit_ledger_row, AS_IT_IS, "ledger-chain"),
     _of("a row of the ledger is rewritten, the chain too", rewrite_ledger_row, AS_IT_IS, "ledger-rows"),
@@ -899,17 +961,22 @@ CATALOGUE: tuple[Fraud, ...] = (
     _of("a program that judges is edited, and a verdict with it", edit_judge, AS_IT_IS, "tables", open=True),
     _of("a verdict is edited", edit_verdict, AS_IT_IS, "tables"),
     _of("a number of a table is edited", edit_metric, AS_IT_IS, "tables"),
+    _of("a verdict is edited, honest results are put elsewhere", hide_behind_machine, AS_IT_IS, "tables"),
+    _of("rows of a table are repeated thousands of times", repeat_table_rows, AS_IT_IS, "tables"),
     _of("a row of a table is taken out", drop_table_row, AS_IT_IS, "tables"),
     _of("a table is added", add_table, AS_IT_IS, "tables"),
+    _of("who holds a stamp is said in other words", edit_witness, AS_IT_IS, "tables"),
     _of("the decisions are edited in their second form", edit_decisions_json, AS_IT_IS, "tables"),
     _of("what an image costs is edited", edit_image_costs, AS_IT_IS, "costs"),
     _of("the answer to a claim is reworded", reword_claim, AS_IT_IS, "claims"),
     _of("a published number is edited", edit_published, AS_IT_IS, "claims"),
     _of("a published number is edited, in the paper's file too", edit_paper, AS_IT_IS, "claims", open=True),
     _of("a picture is edited", edit_figure, AS_IT_IS, "figures", whole=True),
+    _of("a page is put next to the notebooks", add_notebook, AS_IT_IS, "figures", whole=True),
     _of("a notebook is edited", edit_notebook, AS_IT_IS, "figures", whole=True),
     _of("a number on a page is edited", edit_page, AS_IT_IS, "pages"),
     _of("a picture on a page is edited", edit_page_figure, AS_IT_IS, "pages"),
+    _of("a section of a page is there twice, and the first is forged", add_section, AS_IT_IS, "pages"),
     _of("a picture is put beside the pages", add_picture, AS_IT_IS, "pages"),
     _of(
         "a page says that another version wrote it, and a number is edited",
@@ -957,6 +1024,9 @@ UNDETECTABLE: Mapping[str, str] = {
     ),
     "an order is chosen afterwards, or its seed was drawn until the order pleased, and no word was given": (
         "seed, orders and times agree; a word from outside leaves no choice"
+    ),
+    "the table of the ledger says that a tag, a note or a proof holds a stamp, and none does": (
+        "a folder can't be asked for it; `tables` repeats each such statement, for whoever can look there"
     ),
     "a number of a table is changed by less than its column's tolerance": (
         "rounding by other libraries could cause it; archive.json has the hash of the original table"

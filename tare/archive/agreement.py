@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,18 +12,22 @@ import pandas as pd
 
 from tare.analysis import agreement
 from tare.analysis.agreement import Side
-from tare.core.errors import UserError
+from tare.core.errors import IntegrityError, UserError
 from tare.core.files import write_text
 from tare.model import tables
 from tare.model.journals.sealed import PLAN, read_plan
+from tare.model.machines import PATTERN as MACHINE
 from tare.model.records.machine import MachineRecord, read_machine
+from tare.model.schema import in_short
 from tare.model.studies import layout
+from tare.model.studies.sections import NAME as STUDY
 from tare.model.words import nearest
 from tare.report import agreement as page
 
 TABLE, PAGE = "agreement", "index.html"
 # Below a folder of results, that of a study's tables: of the default study, of another, on each of its machines.
 TABLES = ("tables", "*/tables", f"{layout.ON}/*/tables", f"*/{layout.ON}/*/tables")
+MOST_SHOWN = 200  # characters of names in a message
 VERDICTS, DECISIONS = "verdicts.csv", "decisions.csv"
 
 
@@ -68,7 +73,8 @@ def results_in(place: Path, name: str, shown: str, study: str | None = None, mac
         shown: the archive or folder as it was given, for messages.
         study, machine: which of several.
 
-    Raises UserError: it holds none, or several and none is asked for. IntegrityError: a table is damaged.
+    Raises UserError: it holds none, or several and none is asked for. IntegrityError: a table is damaged,
+    or names what is no study or machine.
     """
     base = place / layout.RESULTS if (place / layout.RESULTS).is_dir() else place
     folders = [path.parent.parent for pattern in TABLES for path in sorted(base.glob(f"{pattern}/{VERDICTS}"))]
@@ -80,6 +86,10 @@ def results_in(place: Path, name: str, shown: str, study: str | None = None, mac
         for folder, table in read.items()
         if len(table)
     }
+    for one, other in found:  # parts of paths
+        if re.fullmatch(STUDY, one) is None or re.fullmatch(MACHINE, other) is None:
+            names = in_short(f"{one!r} on {other!r}")[:MOST_SHOWN]
+            raise IntegrityError(f"{shown} has verdicts of {names}, which is no name of a study on a machine")
     if not found:
         whose = f"the study {study}" if study else "a study"
         raise UserError(f"{shown} holds no verdicts of {whose}: make its tables first (`snakemake --cores 1 all`)")

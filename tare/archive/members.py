@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
 
 from tare import __version__
-from tare.core.errors import IntegrityError, UserError
+from tare.core.errors import IntegrityError, TareError, UserError
 from tare.core.files import project_root
+from tare.core.process import run
 from tare.experiments.attempts import NOTE
 from tare.model.machines import MachineName
 from tare.model.schema import Natural, Record, matching, parse
 from tare.model.studies import layout
+from tare.model.studies.machines import are_several
 from tare.model.studies.study import Study
 
 FORMAT = 1
@@ -34,14 +38,20 @@ MOST_SAID = 300  # characters of what others wrote in a message
 OF_STUDY = (layout.ANSWERS, "environments", "figures", "machines", "notebooks", "report", "tables")
 RECORDS = ".json"
 WORKFLOW = "Snakefile"
-# Of the checkout: what runs, what it is configured by, and what it is made of.
+# Of the checkout: what runs, what it is configured by (but for other studies), and what it is made of.
 PROGRAMS = (
-    WORKFLOW, "LICENSE", "pyproject.toml", "config", "containers", "data/registry.yaml", "envs", "notebooks",
-    "papers", "profiles", "requirements", "rules", "snakemake_logger_plugin_tare", "tare", "workloads",
+    WORKFLOW, "LICENSE", "pyproject.toml", "config/config.yaml", "config/devices.yaml", "config/published",
+    "containers", "data/registry.yaml", "envs", "notebooks", "papers", "profiles", "requirements", "rules",
+    "snakemake_logger_plugin_tare", "tare", "workloads",
 )  # fmt: skip
 FOLDERS = {name.partition("/")[0] for name in (*PROGRAMS, layout.RESULTS)}
 NOT_SOURCES = ("__pycache__",)
 COMPILED = ".pyc"
+GIT_S = 60.0
+NAME = r"[^/.][^/]*"  # of a file or a folder that is not hidden
+# What people open and look at, which only the folders of pages and figures have: suffixes.
+SHOWN = ("csv", "gif", "htm", "html", "ipynb", "jpeg", "jpg", "md", "parquet", "pdf", "png", "svg", "txt", "xhtml")
+RECORD = NAME + "".join(rf"(?<!(?i:[.]{suffix}))" for suffix in SHOWN)
 
 Sha256 = Annotated[str, matching("[0-9a-f]{64}", "is no SHA-256")]
 
@@ -129,25 +139,112 @@ def machines_of(study: str) -> list[str]:
     return sorted({path.parents[2].name for path in (layout.CAMPAIGNS / study).glob("*/*/*/plan.json")})
 
 
-def collect(study: Study, machines: list[str]) -> dict[str, Path | bytes]:
-    """Each file of a study and of the programs by its path in the archive: the file on disk, or its content.
+def belongs(study: str, machines: Iterable[str], *, several: bool | None) -> re.Pattern[str]:
+    """What paths of the members of an archive look like, but for the crate and the list of members.
 
-    Raises UserError: one of them is no plain file, or has a name that no member may have.
+    Args:
+        study: whose results it holds.
+        machines: on which they were measured.
+        several: whether the study names several; None where that is unknown.
+    """
+    on = f"(?:{'|'.join(map(re.escape, machines)) or '(?!)'})"
+    own = "|".join([
+        rf"tables/{NAME}", rf"figures/{NAME}[.]svg", rf"notebooks/{NAME}[.](?:ipynb|html)",
+        "notebooks/failed[.]json",
+        rf"report/{NAME}[.]html", rf"environments/{NAME}/{NAME}[.]csv", rf"machines/{NAME}/{NAME}[.]json",
+        rf"{layout.ANSWERS}/{NAME}/{NAME}[.]json",
+    ])  # fmt: skip
+    base = re.escape(layout.results_folder(study))
+    found = [
+        rf"results/campaigns/{re.escape(study)}/{on}/(?:{NAME}/){{0,3}}{RECORD}",
+        rf"results/profiles/{re.escape(study)}/{on}/(?:{NAME}/){{1,2}}{NAME}[.](?:json|gz)",
+        rf"results/profiles/{re.escape(study)}/{on}/(?:{NAME}/){{2}}{layout.TRACES}/(?:{NAME}/)*{NAME}",
+        rf"results/(?:data|images)/(?:{NAME}/)*{NAME}[.]json",
+        rf"results/probe/{on}/(?:{NAME}/)*{RECORD}",
+        rf"results/ceilings/{on}/(?:{NAME}/)*{RECORD}",
+        rf"results/benchmarks/{on}/{NAME}[.]json",
+        *(rf"{re.escape(name)}(?:/{NAME})*" for name in PROGRAMS),
+        re.escape(study_file(study)),
+    ]
+    if several is not False:
+        found += [
+            rf"{base}/{layout.ON}/{on}/(?:{own})",
+            rf"{base}/(?:tables/machines[.]csv|report/index[.]html)",
+        ]
+    if several is not True:
+        found.append(rf"{base}/(?:{own})")
+    return re.compile("|".join(found))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """What an archive of a study has.
+
+    Attributes:
+        sources: each file by its path in the archive: the file on disk, or its content.
+        odd: paths of results where no archive has any, which are left out.
+        untracked: paths of programs that git does not track and the study does not run, which are left out.
+    """
+
+    sources: dict[str, Path | bytes]
+    odd: tuple[str, ...]
+    untracked: tuple[str, ...]
+
+
+def collect(study: Study, machines: list[str], needed: Collection[str] = ()) -> Collected:
+    """The files of a study and of the programs.
+
+    Args:
+        study: whose results are below the working directory.
+        machines: on which it was measured.
+        needed: paths of the programs that measured and judged it.
+
+    Raises UserError: one of the files is no plain file, or has a name that no member may have.
     """
     found: dict[str, Path | bytes] = {}
     for path in (*_results(study.study, machines), *_shared(machines)):
         found[path.as_posix()] = path
-    root = project_root()
-    for name in PROGRAMS:
-        for path in _plain_files(root / name) if (root / name).is_dir() else [root / name]:
-            found[path.relative_to(root).as_posix()] = path
+    programs = _programs()
+    tracked = _tracked()
+    untracked = _unneeded(set(programs) - tracked - set(needed), study) if tracked is not None else []
+    found |= {name: path for name, path in programs.items() if name not in set(untracked)}
     found[study_file(study.study)] = yaml.safe_dump(study.to_json(), allow_unicode=True).encode()
     for name, source in found.items():
         if reason := wrong_name(name):
             raise UserError(f"{name!r}: {reason}: rename it, or move it away")
         if isinstance(source, Path) and (source.is_symlink() or not source.is_file()):
             raise UserError(f"{source} is no plain file: put a copy in its place, or move it away")
-    return found
+    place = belongs(study.study, machines, several=are_several(study.machines))
+    odd = [name for name in found if place.fullmatch(name) is None]
+    sources = {name: source for name, source in found.items() if name not in set(odd)}
+    return Collected(sources=sources, odd=tuple(odd), untracked=tuple(untracked))
+
+
+def _unneeded(names: Iterable[str], study: Study) -> list[str]:
+    """Those that are neither of the study's papers nor of its stacks."""
+    own = [f"config/published/{paper}" for paper in study.papers]
+    own += [f"containers/stacks/{stack}/" for stack in study.stacks_needed]
+    return sorted(name for name in names if not name.startswith(tuple(own)))
+
+
+def _programs() -> dict[str, Path]:
+    """Files of the programs, by their paths in the checkout."""
+    root = project_root()
+    paths = [path for name in PROGRAMS
+             for path in (_plain_files(root / name) if (root / name).is_dir() else [root / name])]  # fmt: skip
+    return {path.relative_to(root).as_posix(): path for path in paths}
+
+
+def _tracked() -> set[str] | None:
+    """Paths that git tracks in the checkout of the programs; None where that is none of git's, or git is absent."""
+    root = project_root()
+    if not (root / ".git").exists():
+        return None
+    try:
+        ended = run(["git", "-C", str(root), "ls-files", "-z"], timeout_s=GIT_S)
+    except (OSError, TareError):
+        return None
+    return set(ended.stdout.split("\0")) if ended.ok else None
 
 
 def study_file(study: str) -> str:

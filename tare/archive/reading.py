@@ -24,6 +24,7 @@ from tare.archive.members import (
     wrong_name,
 )
 from tare.core.errors import IntegrityError, UserError
+from tare.core.files import MOST_TIMES, most_unpacked
 
 END = struct.Struct("<4s4H2LH")  # the end of a zip file, where it has no comment
 END_SIGN = b"PK\x05\x06"
@@ -37,23 +38,30 @@ DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, struct.error, ValueError, O
 
 
 @contextlib.contextmanager
-def opened(path: Path, most_bytes: int = MOST_BYTES) -> Iterator[Path]:
+def opened(path: Path, most_bytes: int = MOST_BYTES, left_out: list[str] | None = None) -> Iterator[Path]:
     """Unpack an archive into a folder that is gone afterwards: as a checkout with results. Yields the folder.
 
     Hashes are not looked at: members may be missing or have other content than archive.json says.
 
+    Args:
+        path: of the archive.
+        most_bytes: of all members, unpacked.
+        left_out: gets the names of members that archive.json does not list, which stay packed.
+
     Raises UserError: there is no such file. IntegrityError: it is cut short, of a later format, none that Tare
-    wrote, or larger than `most_bytes` when unpacked; or it has a member that is not listed, is there twice, is no
-    plain file, or would be outside.
+    wrote, or larger than `most_bytes` when unpacked, or out of proportion to its own size; or it has a member that
+    is there twice, is no plain file, or would be outside.
     """
     with tempfile.TemporaryDirectory(prefix="tare-archive-") as folder:
         with _zip_file(path) as archive:
             infos = archive.infolist()
             _refuse_wrong(infos, path, most_bytes)
             _refuse_overlap(archive, path)
-            _refuse_unlisted(infos, _index(archive, path), path)
+            unlisted = _unlisted(infos, _index(archive, path))
+            if left_out is not None:
+                left_out += sorted(unlisted)
             for info in infos:
-                if not _is_folder(info):
+                if not _is_folder(info) and info.filename not in unlisted:
                     _unpack(archive, info, Path(folder), path)
         yield Path(folder)
 
@@ -135,6 +143,12 @@ def _refuse_wrong(infos: Sequence[zipfile.ZipInfo], path: Path, most_bytes: int)
         raise IntegrityError(
             f"{path} says that it has {size / 1e6:.0f} MB unpacked, and {most_bytes / 1e6:.0f} MB is the most"
         )
+    bomb = f"unpacks to more than {MOST_TIMES} times its size: it was made to fill a disk"
+    for info in infos:
+        if info.file_size > most_unpacked(info.compress_size):
+            raise _wrong(path, info.filename, f"it {bomb}")
+    if size > most_unpacked(sum(info.compress_size for info in infos)):
+        raise IntegrityError(f"{path} {bomb}")
 
 
 def _refuse_overlap(archive: zipfile.ZipFile, path: Path) -> None:
@@ -164,12 +178,11 @@ def _index(archive: zipfile.ZipFile, path: Path) -> Index:
     return read_index(archive.read(info), str(path))
 
 
-def _refuse_unlisted(infos: Sequence[zipfile.ZipInfo], index: Index, path: Path) -> None:
+def _unlisted(infos: Sequence[zipfile.ZipInfo], index: Index) -> set[str]:
+    """Names of members that the list does not have, folders among them."""
     listed = {*index.members, INDEX, CRATE}
     above = {f"{folder}/" for name in listed for folder in PurePosixPath(name).parents}
-    for info in infos:
-        if info.filename not in (above if _is_folder(info) else listed):
-            raise _wrong(path, info.filename, f"{INDEX} does not list it")
+    return {info.filename for info in infos if info.filename not in (above if _is_folder(info) else listed)}
 
 
 def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, folder: Path, path: Path) -> None:

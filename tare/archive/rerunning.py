@@ -15,6 +15,7 @@ from tare.core import process
 from tare.core.errors import UserError
 from tare.core.files import data_root, project_root, write_text
 from tare.model.registry import environment_names, module_names
+from tare.model.schema import in_short
 from tare.model.studies import checks, loading
 from tare.model.studies.stamps import differing
 
@@ -22,6 +23,13 @@ STUDY_FILE = "study.yaml"
 BASE = "config/config.yaml"
 PATIENCE_S = 60.0
 OF_ENVIRONMENTS = ("environments", "stack_environments")
+MOST_SHOWN = 100  # characters of a value in a message
+NAMES, NAMED = ((list, tuple), "a list of names"), (Mapping, "an object with names as keys")
+TYPES: Mapping[str, tuple[Any, str]] = {
+    **dict.fromkeys(OF_ENVIRONMENTS, NAMES),
+    **dict.fromkeys(("workloads", "own_jobs"), NAMED),
+    "machines": ((Mapping, list, tuple), NAMED[1]),
+}
 
 
 def study_of(root: Path, name: str) -> dict[str, Any]:
@@ -40,17 +48,19 @@ def here(study: Mapping[str, Any], *, commands: bool) -> tuple[dict[str, Any], l
         study: the whole study.
         commands: whether its own jobs may be run, which are commands.
 
-    Raises UserError: nothing is left of it, or what is left is no study of this version.
+    Raises UserError: a part of it has another type than any version gives it, nothing is left of it, or what is
+    left is no study of this version.
     """
+    _refuse_other_types(study)
     found, notes = dict(study), []
     if nodes := found.pop("machines", None):
         notes.append(f"the study names nodes of a cluster ({', '.join(nodes)}): it is run on this machine")
-    lost = _lost(found.get("environments", ()), environment_names())
+    lost = _lost(found.get("environments") or (), environment_names())
     for key in OF_ENVIRONMENTS:
         if found.get(key):
             found[key] = [name for name in found[key] if name not in lost]
     notes += [f"no environment {name} here (envs/ has no such module): it is left out" for name in lost]
-    gone = _lost(found.get("workloads", ()), module_names("workloads"))
+    gone = _lost(found.get("workloads") or (), module_names("workloads"))
     notes += [f"no workload {name} here (workloads/ has no such module): it is left out" for name in gone]
     if own := (found.get("own_jobs") if not commands else None):
         notes.append(
@@ -68,6 +78,15 @@ def here(study: Mapping[str, Any], *, commands: bool) -> tuple[dict[str, Any], l
     if more := differing(checks.check(wanted).to_json(), run.to_json()):
         notes.append(f"{BASE} of this version adds what the study does not name: {', '.join(more)}")
     return laid, notes
+
+
+def _refuse_other_types(study: Mapping[str, Any]) -> None:
+    """Raises UserError: what is looked at before a study is checked as a whole is of another type."""
+    for key, (has, type_name) in TYPES.items():
+        value = study.get(key)
+        if value is not None and not (isinstance(value, has) and all(isinstance(name, str) for name in value)):
+            shown = in_short(repr(value))[:MOST_SHOWN]
+            raise UserError(f"the study of the archive: {key}: {shown} must be {type_name}")
 
 
 def _lost(names: Iterable[str], known: Iterable[str]) -> list[str]:

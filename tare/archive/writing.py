@@ -15,6 +15,7 @@ from tare.archive.members import (
     INDEX,
     MOST_BYTES,
     MOST_MEMBERS,
+    Collected,
     Index,
     Member,
     collect,
@@ -36,6 +37,8 @@ FILE_MODE, FOLDER_MODE = 0o100644, 0o40755
 FOLDER_SIGN = 0x10  # of a folder, as other systems know it
 CHUNK = 1 << 20
 NEEDED = ("tables", "report")
+MOST_NAMED = 3  # of what is left out, by name
+UNTRACKED = "git does not track it, and the study does not run it (`git add` it if the archive needs it)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +68,13 @@ def write(study: Study, out: Path) -> Written:
         raise UserError(
             f"no campaign in {layout.CAMPAIGNS / study.study} has been finished: run the study {study.study} first"
         )
-    sources = collect(study, machines)
+    programs = _programs(study, [one.plan for one in campaigns])
+    collected = collect(study, machines, programs)
+    sources = dict(collected.sources)
     if out.resolve() in {source.resolve() for source in sources.values() if isinstance(source, Path)}:
         raise UserError(f"--out {out} is among the files that would be archived: name another place")
     members = {name: _member(source) for name, source in sources.items()}
     _refuse_too_large(members)
-    programs = _programs(study, [one.plan for one in campaigns])
     remade = tuple(one.folder.as_posix() for one in campaigns if not _measured_by(programs, one.plan))
     index = Index(
         tare=__version__,
@@ -90,7 +94,7 @@ def write(study: Study, out: Path) -> Written:
         bytes=out.stat().st_size,
         members=len(sources),
         machines=index.machines,
-        notes=tuple(_notes(study, campaigns, index)),
+        notes=tuple(_notes(study, campaigns, index, collected)),
     )
 
 
@@ -149,7 +153,7 @@ def _copy(archive: zipfile.ZipFile, name: str, source: Path, member: Member) -> 
         raise IntegrityError(f"{source} changed while it was archived: call it again when nothing measures here")
 
 
-def _notes(study: Study, campaigns: Sequence[crate.Campaign], index: Index) -> list[str]:
+def _notes(study: Study, campaigns: Sequence[crate.Campaign], index: Index, collected: Collected) -> list[str]:
     """What an archive lacks."""
     base, *others = results_folders(study.study, list(index.machines))
     folders = [folder / name for folder in (base, *filter(Path.exists, others)) for name in NEEDED]
@@ -163,4 +167,11 @@ def _notes(study: Study, campaigns: Sequence[crate.Campaign], index: Index) -> l
             f"other programs than those here measured {len(index.remade)} of {len(campaigns)} campaigns, such as "
             f"{index.remade[0]}"
         )
+    for names, why in ((collected.odd, "no archive has a file there"), (collected.untracked, UNTRACKED)):
+        if names:
+            notes.append(f"left out: {', '.join(names[:MOST_NAMED])}{_more(names)}: {why}")
     return notes
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""

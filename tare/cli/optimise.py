@@ -273,9 +273,9 @@ def run_optimise(arguments: argparse.Namespace) -> None:
 def _results_of(study: Study, machine: str) -> Path:
     """The folder of a study's results on a machine."""
     from tare.model.studies import layout
-    from tare.model.studies.machines import measured
+    from tare.model.studies.machines import are_several
 
-    several = len(measured(study.machines)) > 1
+    several = are_several(study.machines)
     return Path(layout.results_on(study.study, machine) if several else layout.results_folder(study.study))
 
 

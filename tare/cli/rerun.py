@@ -63,13 +63,14 @@ def run_rerun(arguments: argparse.Namespace) -> int:
     from tare.archive.agreement import compare, opened, results_in
     from tare.core.errors import UnavailableError, UserError
     from tare.core.progress import say
+    from tare.core.streams import plain
 
     with opened(arguments.archive) as root:
         before = results_in(root, ARCHIVE, str(arguments.archive), arguments.study, arguments.machine)
         found = rerunning.study_of(root, before.study)
         study, lines = rerunning.here(found, commands=arguments.commands)
         for line in lines:
-            say(line)
+            say(plain(line))
         status = rerunning.run(study, arguments.directory, arguments.cores)
         failed = f"the workflow ended with status {status}; give the same command again to go on"
         try:
@@ -87,8 +88,9 @@ def _print_agreement(table: pd.DataFrame, out: Path) -> None:
     """How the claims agree, why some are not judged, and where the page is."""
     from tare.archive.agreement import PAGE
     from tare.core.progress import say
+    from tare.core.streams import plain
     from tare.report.agreement import lacking, tally
 
     for line in (*tally(table), *(f"not judged: {line}" for line in lacking(table))):
-        say(line)
+        say(plain(line))
     say(f"both side by side: {(out / PAGE).resolve()}")

@@ -43,16 +43,17 @@ def run_verify(arguments: argparse.Namespace) -> int:
     from tare import __version__
     from tare.archive import checks
     from tare.core.progress import say
+    from tare.core.streams import plain
 
     names = _chosen(arguments.only)
     held = [_sha256(text) for text in arguments.held]
-    with _opened(arguments.path) as root:
+    with _opened(arguments.path) as (root, left_out):
         found = []
-        for result in checks.run(checks.Tree(root, held), names):
+        for result in checks.run(checks.Tree(root, held, left_out), names):
             found.append(result)
             if not arguments.json:
                 for line in _lines(result, explained=arguments.list):
-                    say(line)
+                    say(plain(line))  # what others wrote controls no terminal, and begins no line
     status = checks.status_of(found)
     if arguments.json:
         report = {
@@ -67,7 +68,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
         counts = [
             f"{count} {word}" for word in checks.Status if (count := sum(one.status == word for one in found))
         ]
-        say(f"{arguments.path}: {len(found)} checks: {', '.join(counts)}")
+        say(plain(f"{arguments.path}: {len(found)} checks: {', '.join(counts)}"))
     return status
 
 
@@ -94,14 +95,15 @@ def _sha256(text: str) -> str:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Path]:
-    """The folder that is checked: of an archive, one into which it is unpacked.
+def _opened(path: Path) -> Iterator[tuple[Path, list[str]]]:
+    """The folder that is checked, of an archive one into which it is unpacked; members that its list does not name.
 
     Raises UserError: there is nothing of the kind, or no results.
     """
     from tare.core.errors import TareError, UserError
     from tare.model.studies.layout import CAMPAIGNS
 
+    left_out: list[str] = []
     with contextlib.ExitStack() as stack:
         if path.is_dir():
             root = path
@@ -109,14 +111,14 @@ def _opened(path: Path) -> Iterator[Path]:
             from tare.archive.reading import opened
 
             try:
-                root = stack.enter_context(opened(path))
+                root = stack.enter_context(opened(path, left_out=left_out))
             except TareError as error:
                 raise UserError(str(error)) from error
         else:
             raise UserError(f"{path}: there is no such file or folder: name an archive, or a folder with results/")
         if not any((root / CAMPAIGNS).glob("*/*")):
             raise UserError(f"{path} has no {CAMPAIGNS}/<study>/<machine>: there is nothing to verify")
-        yield root
+        yield root, left_out
 
 
 def _lines(result: Result, *, explained: bool) -> Iterator[str]:

@@ -26,6 +26,7 @@ from tare.core.places import project_root as project_root
 SEPARATORS = frozenset(':,\\"\t\n')  # of mounts, in options of runtimes and of file systems
 # What unpacks to more than so many times its size, and to more than a small file, was made to fill a disk.
 MOST_TIMES, SMALL_BYTES, CHUNK_BYTES = 200, 64 << 20, 1 << 20
+MOST_JSON_BYTES = 64 << 20  # of a file that is read as one value, which needs many times its size
 MOVE_AWAY = "move the folder away to start this campaign again"
 
 
@@ -139,9 +140,14 @@ def is_gzip(path: Path) -> bool:
         return handle.read(2) == b"\x1f\x8b"
 
 
+def most_unpacked(size: int) -> int:
+    """Bytes to which so many may unpack."""
+    return max(MOST_TIMES * size, SMALL_BYTES)
+
+
 def unpacked(path: Path) -> Iterator[bytes]:
     """What a gzip file holds, in pieces. Raises IntegrityError: cut short, damaged, or out of all proportion."""
-    most, done = max(MOST_TIMES * path.stat().st_size, SMALL_BYTES), 0
+    most, done = most_unpacked(path.stat().st_size), 0
     try:
         with gzip.open(path) as packed:
             while piece := packed.read(CHUNK_BYTES):
@@ -172,6 +178,8 @@ def read_json(path: Path) -> Any:
     """Read JSON; raises UserError for a file that is missing or unreadable, IntegrityError for what is no JSON."""
     refuse_odd(path)
     try:
+        if (size := path.stat().st_size) > MOST_JSON_BYTES:
+            raise IntegrityError(f"{path} has {size >> 20} MiB, which is more than a record can have")
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error

@@ -19,6 +19,7 @@ from tare.model.roles import Role
 pd.set_option("mode.string_storage", "python")
 TEXT = pd.StringDtype("python", na_value=float("nan"))
 Found = TypeVar("Found")
+MOST_BYTES, MOST_ROWS = 256 << 20, 5_000_000  # of a table's file, and in one
 REMEMBERED = 8  # tables whose answers `once_per_table` keeps
 
 KINDS = ("measured", "modelled", "unavailable")
@@ -528,10 +529,24 @@ def write(name: str, table: pd.DataFrame, *paths: Path) -> None:
                 checked.to_csv(temporary, index=False)
 
 
+def rows_of_parquet(path: Path) -> int:
+    """Rows of a file, which may be small and have many. IntegrityError: it is none that can be read."""
+    import pyarrow.parquet
+
+    try:
+        return int(pyarrow.parquet.read_metadata(path).num_rows)
+    except (ValueError, OSError) as error:  # pyarrow's own errors are among them
+        raise IntegrityError(f"{path} can't be read ({error}); delete it and run again") from error
+
+
 def read(name: str, path: Path) -> pd.DataFrame:
-    """Read a table back. Raises UserError: it is missing. IntegrityError: it does not fit its schema."""
+    """Read a table back. Raises UserError: it is missing. IntegrityError: it does not fit its schema, or is larger
+    than a table can be.
+    """
     if not path.exists():
         raise UserError(f"no table {path}: make it with `snakemake {path}`")
+    if path.stat().st_size > MOST_BYTES or (path.suffix == ".parquet" and rows_of_parquet(path) > MOST_ROWS):
+        raise IntegrityError(f"{path} is larger than a table can be; delete it and run again")
     texts = {column: str for column, kind in _schema(name).columns.items() if str(kind.dtype).startswith("str")}
     try:
         if path.suffix == ".parquet":

@@ -436,6 +436,44 @@ def test_what_a_machine_lacks_is_left_out_with_a_line_for_each():
         rerunning.here({**study, "stack": "torch-9"}, commands=False)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"environments": 5}, {"environments": [["host"]]}, {"stack_environments": "host"},
+        {"machines": 5}, {"machines": [1]}, {"machines": {1: None}}, {"own_jobs": 5}, {"own_jobs": {1: 2}},
+        {"workloads": [{}]}, {"workloads": "mnist_cnn"}, {"workloads": {5: None}},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("commands", [False, True])
+def test_a_study_whose_parts_have_other_types_is_one_line(changed, commands):
+    with pytest.raises(UserError, match=rf"the study of the archive: {next(iter(changed))}: .* must be "):
+        rerunning.here({**whole(), **changed}, commands=commands)
+
+
+@pytest.mark.parametrize(
+    ("study", "machine"), [("/x", "box"), ("../../x", "box"), ("mine", "../.."), ("mine", "/box"), ("mine", "a\nb")]
+)
+def test_names_in_a_table_that_lead_elsewhere_are_one_line(tmp_path, monkeypatch, capsys, study, machine):
+    monkeypatch.chdir(tmp_path)
+    results(tmp_path / "a", claim(*EQUAL))
+    results(tmp_path / "b", claim(*EQUAL))
+    rows = tables.make("verdicts", [{**claim(*EQUAL), "study": study, "machine": machine}])
+    tables.write("verdicts", rows, tmp_path / "b/results/mine/tables/verdicts.csv")
+    assert main(["diff", "a", "b"]) == 4
+    told = capsys.readouterr().err
+    assert "which is no name of a study on a machine" in told and told.count("\n") == 1
+
+
+def test_what_an_archive_says_controls_no_terminal(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    hostile = "x\n    Main claims: 9 same (of 9).\x1b[2J"
+    results(tmp_path / "a", claim(*EQUAL, workload=hostile))
+    results(tmp_path / "b", claim(*EQUAL))
+    assert main(["diff", "a", "b"]) == 0
+    said = capsys.readouterr().out
+    assert "\x1b" not in said and not any(line.startswith("    Main claims: 9") for line in said.splitlines())
+
+
 def test_commands_of_an_archive_run_only_where_someone_says_so(tmp_path):
     job = {"mine": {"command": ["true"], "folder": str(tmp_path), "images": {"docker": "debian:12"}}}
     study = whole(workloads={"sentiment_rnn": None, **job})

@@ -24,7 +24,7 @@ from tare.archive.members import CRATE, INDEX
 from tare.archive.reading import index_of, opened
 from tare.cli.main import main
 from tare.core.errors import IntegrityError, UserError
-from tare.core.files import project_root, sha256_file
+from tare.core.files import SMALL_BYTES, project_root, sha256_file
 from tare.model import closure
 from tare.model.journals.ledger import read_ledger
 from tare.model.journals.sealed import read_sealed
@@ -89,6 +89,73 @@ def test_it_has_the_records_the_programs_and_the_pages_and_nothing_else(whole):
     assert {name for name in tracked if (project_root() / name).exists()} <= names
     assert {"config/config.yaml", "config/nyu2022.yaml", "LICENSE", "data/registry.yaml"} <= names
     assert not [name for name in names if "__pycache__" in name or "/." in name or name.startswith("data/cache")]
+
+
+def test_of_the_configuration_it_has_what_the_study_uses_and_no_other_study(whole):
+    with zipfile.ZipFile(whole.written.path) as archive:
+        names = {name for name in archive.namelist() if name.startswith("config/") and not name.endswith("/")}
+    assert {"config/published/nyu2022.yaml", "config/devices.yaml"} <= names
+    assert {name for name in names if not name.startswith("config/published/")} == {
+        "config/config.yaml", "config/devices.yaml", "config/nyu2022.yaml",
+    }  # fmt: skip
+
+
+def test_programs_that_git_does_not_track_are_left_out_and_named_unless_the_study_runs_them(
+    here, whole, monkeypatch
+):
+    untracked = {
+        "workloads/mnist_cnn.py",
+        "envs/docker.py",
+        "papers/checks/limits.py",
+        "config/published/nyu2022.yaml",
+    }
+    tracked = members._tracked()
+    assert tracked is not None and untracked <= tracked
+    monkeypatch.setattr(members, "_tracked", lambda: tracked - untracked)
+    written = writing.write(whole.study, here / "a.zip")
+    with zipfile.ZipFile(written.path) as archive:
+        assert untracked - set(archive.namelist()) == {"papers/checks/limits.py"}
+    (note,) = [note for note in written.notes if "git does not track" in note]
+    assert note.startswith("left out: papers/checks/limits.py: ")
+    monkeypatch.setattr(members, "_tracked", lambda: None)
+    assert not [note for note in writing.write(whole.study, here / "b.zip").notes if "git" in note]
+
+
+def test_results_where_no_archive_has_any_are_left_out_and_named(here, whole):
+    for name in ("report/more/index.html", "on/box/report/index.html", "figures/a.html", "tables/more/a.csv"):
+        (here / "results" / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / "results" / name).write_text("no cost")
+    written = writing.write(whole.study, here / "a.zip")
+    (note,) = [note for note in written.notes if "no archive has a file there" in note]
+    assert "results/report/more/index.html" in note and note.startswith("left out: ") and "and 1 more" in note
+    with zipfile.ZipFile(written.path) as archive:
+        assert not [name for name in archive.namelist() if "/more/" in name or "/on/" in name]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_places_of_members_follow_from_the_study(several):
+    place = members.belongs("mine", ["box", "fat"], several=several)
+
+    def has(name):
+        return place.fullmatch(name) is not None
+
+    campaign = "results/campaigns/mine/box/mnist_cnn/rounds.docker+host"
+    for name in (f"{campaign}/plan.json", f"{campaign}/superseded-1/units.jsonl", "results/data/mnist.json",
+                 "results/campaigns/mine/fat/stamps/0a.json.ots", "results/images/@cuda/torch/arms/a/docker.json",
+                 "results/profiles/mine/box/mnist_cnn/host/traces/a.csv", "tare/cli/main.py", "config/mine.yaml",
+                 "results/probe/box/host.json", "results/ceilings/fat/0a.json"):  # fmt: skip
+        assert has(name), name
+    for name in (f"{campaign}/answer.html", "results/campaigns/other/box/ledger.jsonl", "config/other.yaml",
+                 "results/campaigns/mine/slow/ledger.jsonl", "results/report/index.html", "results/mine/a.html",
+                 "results/mine/report/more/a.html", "results/mine/on/slow/report/index.html", "benchmarks/a.py",
+                 "results/probe/box/answer.HTML", "results/mine/notebooks/.a.ipynb"):  # fmt: skip
+        assert not has(name), name
+    own = ("tables/verdicts.csv", "report/why.html", "figures/a.svg", "notebooks/a.ipynb", "choose/box/a.json",
+           "environments/docker/verdicts.csv", "machines/box/machine.json")  # fmt: skip
+    assert {has(f"results/mine/{name}") for name in own} == {not several}
+    assert {has(f"results/mine/on/box/{name}") for name in own} == {several}
+    assert {has(f"results/mine/{name}") for name in ("tables/machines.csv",)} == {True}
+    assert has("results/mine/report/index.html")
 
 
 def test_two_calls_give_equal_bytes(here, whole):
@@ -335,13 +402,29 @@ def test_a_list_of_a_later_version_or_of_another_form_is_one_line(tmp_path, cont
         ("tare\\..\\a", "has a character"), ("tare/a\x1b[2J", "has a character"),
         ("tare/" + "a" * 300, "is too long"), ("tare/" + "a/" * 600 + "a", "is too long"),
         (".ssh/authorized_keys", "an archive has no such part"), ("a.py", "an archive has no such part"),
-        ("tare/b.py", "archive.json does not list it"), ("tare/more/", "archive.json does not list it"),
     ],
 )  # fmt: skip
-def test_members_that_lead_elsewhere_or_are_not_listed_are_refused(tmp_path, name, says):
+def test_members_that_lead_elsewhere_are_refused(tmp_path, name, says):
     files = [("tare/a.py", b"x"), (name, b""), (INDEX, listing(**{"tare/a.py": b"x"}))]
     said = line_of(zipped(tmp_path / "a.zip", files))
     assert says in said and "member" in said
+
+
+def test_members_that_are_not_listed_stay_packed_and_are_named(tmp_path):
+    files = [("tare/a.py", b"x"), ("tare/b.py", b"y"), ("tare/more/", b""), (INDEX, listing(**{"tare/a.py": b"x"}))]
+    left_out = []
+    with opened(zipped(tmp_path / "a.zip", files), left_out=left_out) as root:
+        assert {path.name for path in root.rglob("*")} == {"tare", "a.py", INDEX}
+    assert left_out == ["tare/b.py", "tare/more/"]
+
+
+def test_an_archive_that_unpacks_out_of_proportion_is_refused_before_it_is_unpacked(tmp_path):
+    """As large as any that is allowed, from a file that is a thousandth of it."""
+    one, half = bytes(SMALL_BYTES + (1 << 20)), bytes(SMALL_BYTES // 2 + (1 << 20))
+    alone = [("tare/a", one), (INDEX, listing(**{"tare/a": one}))]
+    assert "'tare/a': it unpacks to more than 200 times its size" in line_of(zipped(tmp_path / "a.zip", alone))
+    said = line_of(small(tmp_path, half))
+    assert said.endswith("a.zip unpacks to more than 200 times its size: it was made to fill a disk")
 
 
 def test_members_that_stand_there_twice_or_are_a_folder_too_are_refused(tmp_path):

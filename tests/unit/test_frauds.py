@@ -1,13 +1,16 @@
 """Every fraud of the catalogue is caught by the check that it names; every check catches one that no other does."""
 
 import hashlib
+import time
+from types import SimpleNamespace
 
 import frauds
 import honest_study
 import pytest
 
+from tare.analysis import tries
 from tare.archive import checks
-from tare.archive.checks import CHECKS, Status, Tree, pages, tables
+from tare.archive.checks import CHECKS, Notes, Status, Tree, pages, tables
 from tare.core.files import project_root, read_json, sha256_file
 from tare.model import tables as model
 from tare.model.journals.ledger import read_ledger, row_of
@@ -210,6 +213,46 @@ def test_an_earlier_try_that_was_put_back_is_found_by_a_later_hash_alone(honest,
     assert failed(verified(study.root, *SLOW, held=[row_of(last)["sha256"]])) == {"held"}
 
 
+def test_pages_of_machines_that_the_study_does_not_name_are_not_passed_over(honest, tmp_path):
+    """In a checkout as well, which has no list of members."""
+    root = honest_study.copied(honest, tmp_path)
+    (root / "archive.json").unlink()
+    (root / "results/small/on/box/report").mkdir(parents=True)
+    (root / "results/small/on/box/report/index.html").write_text("No container costs anything.")
+    (result,) = checks.run(Tree(root), ["pages"])
+    assert result.status == Status.OPEN
+    assert [where for where, _ in result.notes.open] == ["results/small/on"]
+
+
+TAG = "the tag tare-stamp-0a1b of 2026-01-02T03:04:05+00:00, signed"
+
+
+def test_who_holds_a_stamp_is_repeated_for_whoever_can_look_there(honest, tmp_path):
+    path = honest_study.copied(honest, tmp_path) / "results/small/tables/ledger.csv"
+    nobody = f"held by {tables.NOBODY}"
+    path.write_text((text := path.read_text()).replace(nobody, f"held by {TAG}"))
+    assert nobody in text
+    (result,) = checks.run(Tree(tmp_path), ["tables"])
+    assert result.status == Status.PASSED
+    assert [where for where, what in result.notes.remarks if TAG in what] == ["results/small/tables/ledger.csv"]
+
+
+def test_who_holds_a_stamp_has_the_words_of_the_witnesses(tmp_path, monkeypatch):
+    from tare.machine import witnesses
+
+    dates = "2026-01-02T03:04:05+00:00"
+    monkeypatch.setattr(witnesses, "_git", lambda root, *words: {
+        "for-each-ref": f"v1\0tag\0{dates}\0{'0' * 64} BEGIN SSH SIGNATURE\0", "log": dates, "grep": "x", "tag": "",
+    }[words[0]])  # fmt: skip
+    stamp = tmp_path / "a.json"
+    (tmp_path / "a.json.ots").touch()
+    for found in (witnesses.witnesses(stamp, "0" * 64), []):
+        match = tables.NOT_ASKED.search(f"as planned; {tries.listed(found)}")
+        assert match is not None and match[0].startswith("; held by ")
+    assert len(witnesses.witnesses(stamp, "0" * 64)) == 3
+    assert tables.NOT_ASKED.search(f"; held by {TAG}, and by all reviewers") is None
+
+
 def test_there_are_enough_kinds_of_frauds_and_the_page_has_them():
     kinds = {one.plant for one in frauds.CATALOGUE}
     assert len(kinds) >= 25
@@ -229,11 +272,37 @@ def test_a_machine_that_rounds_otherwise_is_within_tolerance_and_an_edit_is_not(
     assert tables.differences(made.iloc[::-1], made) == (None, 0.0), "which row stands first says nothing"
 
 
+def differing(page, forged):
+    """What is noted of a page that another one was made of."""
+    notes = Notes()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "drawn_otherwise", lambda tree: [])
+        pages._compare_page(SimpleNamespace(root=project_root()), notes, "page", forged, page)
+    return [where for where, _ in notes.wrong]
+
+
 def test_pages_are_compared_section_by_section_and_without_the_time_of_writing():
     page = '<p>2026-01-02 03:04 UTC</p><section id="a"><p>1.0</p></section><section id="b"><p>2</p></section>'
-    assert dict(pages._parts(page)) == dict(pages._parts(page.replace("03:04", "05:06")))
-    other = dict(pages._parts(page.replace("1.0", "1.1")))
-    assert [name for name, text in pages._parts(page) if text != other[name]] == ["a"]
+    assert differing(page, page) == differing(page, page.replace("03:04", "05:06")) == []
+    assert differing(page, page.replace("1.0", "1.1")) == ["page#a"]
+
+
+def test_a_section_that_occurs_twice_or_at_another_place_is_found():
+    """Its id is that of an honest section: what a reader sees first is checked too."""
+    one, other = '<section id="a"><p>1</p></section>', '<section id="b"><p>2</p></section>'
+    page, forged = f"<main>{one}{other}</main>", '<section id="a"><p>no cost</p></section>'
+    assert differing(page, f"<main>{forged}{one}{other}</main>") == ["page#a"]
+    assert differing(page, f"<main>{one}{one}{other}</main>") == ["page#a"]
+    assert differing(page, f"<main>{other}{one}</main>") == ["page"]
+    assert differing(page, f"{one}<main>{other}</main>") == ["page"]
+    assert differing(page, f"<main>{one}</main>") == ["page#b"]
+    assert differing(page, f"<main>{one}{other}</main><section id='a'>no cost</section>") == ["page"]
+
+
+def test_sections_that_are_not_closed_take_no_time():
+    began = time.monotonic()
+    assert differing("<main></main>", "<main></main>" + '<section id="a">' * 300_000) == ["page"]
+    assert time.monotonic() - began < 10
 
 
 def test_what_stands_for_a_persons_path_holds_no_markup():

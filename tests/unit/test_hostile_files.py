@@ -26,13 +26,13 @@ from tare.archive import reading
 from tare.archive.members import INDEX
 from tare.core import archives
 from tare.core.errors import IntegrityError, TareError
-from tare.core.files import MOST_TIMES, SMALL_BYTES, json_rows, project_root, read_json, unpacked
+from tare.core.files import MOST_JSON_BYTES, MOST_TIMES, SMALL_BYTES, json_rows, project_root, read_json, unpacked
 from tare.core.streams import plain
 from tare.datasets import prepare, tiny_imagenet
 from tare.images.layers import Blob, unpack
 from tare.launch.inside import read_inside
 from tare.literature import published_file
-from tare.model import choices
+from tare.model import choices, tables
 from tare.model.data_sets import DataSet
 from tare.model.journals import ledger, sealed
 from tare.model.schema import Record, parse, parse_file, parse_yaml, read, read_yaml
@@ -438,6 +438,25 @@ def test_a_record_of_more_faults_than_anybody_reads():
     assert said == "r.json: 300000 values are wrong: it is of another kind, or damaged"
     said = refused(lambda: parse(Pair, {"a": (), "k" * 1_000_000: 1}, "r.json"))
     assert said is not None and said.endswith("(known: a)")
+
+
+def test_a_file_that_is_larger_than_any_record_is_not_read(tmp_path):
+    path = tmp_path / "record.json"
+    with path.open("wb") as handle:
+        handle.truncate(MOST_JSON_BYTES + 1)
+    assert refused(lambda: read_json(path)) == f"{path} has 64 MiB, which is more than a record can have"
+
+
+def test_a_small_file_with_a_table_of_many_rows_is_not_read(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    path, column = tmp_path / "metrics.parquet", pyarrow.nulls(tables.MOST_ROWS + 1, pyarrow.int8())
+    pyarrow.parquet.write_table(pyarrow.table({"rep": column}), path)
+    assert path.stat().st_size < 1 << 20 and tables.rows_of_parquet(path) == tables.MOST_ROWS + 1
+    assert "is larger than a table can be" in (refused(lambda: tables.read("metrics", path)) or "")
+    path.write_bytes(b"PAR1 no table PAR1")
+    assert "can't be read" in (refused(lambda: tables.read("metrics", path)) or "")
 
 
 @pytest.mark.parametrize("text", [b"9" * 5000, b"[" * 100_000, b'{"a":' * 50_000])

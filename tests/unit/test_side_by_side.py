@@ -291,3 +291,16 @@ def test_the_comparison_can_be_verified_and_an_edit_is_found(tmp_path):
     assert wrong("pages") and not wrong("machines")
     table.write_text(table.read_text().replace("different within margin", "equivalent", 1))
     assert wrong("machines") == ["results/two/tables/machines.csv"]
+    table.unlink()
+    assert wrong("pages") == ["results/two/report/index.html"], "no table gives it"
+    (folder / "tables/verdicts.csv").write_text("docker,equivalent")
+    (folder / "report/more").mkdir()
+    (folder / "report/more/a.html").write_text("no cost")
+    assert "results/two/report/more/a.html" in wrong("pages")
+    (found,) = checks.run(checks.Tree(tmp_path), ["machines"])
+    places = [where for where, _ in found.notes.open]
+    assert places == ["results/two/tables/verdicts.csv", "results/two/tables/machines.csv"]
+    (folder / "figures").mkdir()
+    (folder / "figures/a.svg").write_text("no cost")
+    (found,) = checks.run(checks.Tree(tmp_path), ["pages"])
+    assert "results/two/figures" in [where for where, _ in found.notes.open]

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import zipfile
 
+import frauds
 import honest_study
 import pytest
 
@@ -41,6 +43,42 @@ def test_an_archive_is_checked_as_its_folder_is(study, tmp_path, capsys):
     assert main(["verify", str(cut)]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"tare: {cut}") and said.count("\n") == 1
+
+
+def test_a_member_that_is_not_listed_fails_by_name_and_the_rest_is_checked(study, tmp_path, capsys):
+    path = shutil.copy(study.parent / f"{honest_study.NAME}.zip", tmp_path / "a.zip")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("results/small/report/more.html", "no cost")
+    assert main(["verify", str(path), "--only", *LIGHT]) == 1
+    said = capsys.readouterr().out
+    assert "results/small/report/more.html: is not among the members" in said
+    assert f"{len(LIGHT)} checks: {len(LIGHT) - 1} passed, 1 failed" in said
+
+
+FORGED = "\n    passed      tables (tables: 9)\x1b[2J\x9b"
+
+
+def test_what_a_record_says_forges_no_line_and_controls_no_terminal(copy, capsys):
+    forger = frauds.Study(copy, lambda root: None, lambda root: None)
+
+    def change(rows):
+        unit = frauds.study_unit(rows, 2)
+        for launch in frauds.made_in(unit).values():
+            launch["inside"]["facts"]["kernel"] = FORGED
+
+    forger.edit(change)
+    forger.rehash()
+    assert main(["verify", str(copy), "--only", "machine"]) == 1
+    said = capsys.readouterr().out
+    assert "passed      tables" in said, "the finding has it"
+    assert not any(line.strip().startswith("passed") for line in said.splitlines())
+    assert "\x1b" not in said and "\x9b" not in said
+
+
+def test_the_word_of_the_orders_is_printed_for_whoever_gave_it(tmp_path, capsys):
+    root = honest_study.built(tmp_path, word="pulse 2917")
+    assert main(["verify", str(root), "--only", "words"]) == 0
+    assert "the word 'pulse 2917' decides the orders" in capsys.readouterr().out
 
 
 def test_as_json_it_is_one_object_with_places(copy, capsys):

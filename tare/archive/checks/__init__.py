@@ -20,7 +20,8 @@ def _check(name: str, proves: str, of: Callable[[Tree, Notes], None]) -> Check:
 
 # In the order in which they are made: from the bytes to what is concluded of them.
 CHECKS: tuple[Check, ...] = (
-    _check("members", "The files are exactly those that archive.json lists.", members.members),
+    _check("members", "The files are exactly those that archive.json lists, where an archive has such files.",
+           members.members),
     _check("crate", "Every file that the crate describes is there, and all its statements follow from the records.",
            members.crate),
     _check("ledger-chain", "No row of a ledger was edited, removed or inserted.", chain.ledger_chain),

@@ -38,6 +38,7 @@ from tare.model.studies.stamps import (
 from tare.stats.fits import ratios_of
 
 NEAR = 1e-9  # by which a mean may differ that another processor has computed
+MOST_LETTERS = 200  # of a word, in one line
 MOST_KEYS = 4  # of a study, in one line
 
 
@@ -226,6 +227,10 @@ def _last_stamp(entries: Sequence[Entry], known: Mapping[str, Stamp]) -> Stamp |
 def words(tree: Tree, notes: Notes) -> None:
     """The seed of every campaign that was opened after a word from outside follows from this word."""
     for measured in tree.measured:
+        for number, entry in enumerate(measured.entries, 1):
+            if entry.word is not None:
+                what = f"the word {entry.word[:MOST_LETTERS]!r} decides the orders: whoever gave it can compare it"
+                notes.remark(f"{measured.name}/{LEDGER} line {number}", what)
         for campaign in measured.campaigns:
             plan = campaign.plan
             if plan is None or plan.adopted is not None:

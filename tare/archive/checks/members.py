@@ -13,14 +13,15 @@ from tare import __version__
 from tare.archive import crate as writer
 from tare.archive.checks.found import Notes
 from tare.archive.checks.tree import Tree
-from tare.archive.members import CRATE, INDEX, Index, Member
+from tare.archive.members import CRATE, INDEX, Index, Member, belongs
 from tare.core.errors import TareError
 from tare.core.files import read_json, sha256_file
+from tare.model.studies.machines import are_several
 
 
 def members(tree: Tree, notes: Notes) -> None:
-    """Every member has the hash and the size that the list gives, and there is no other; study and machines are
-    those that were measured."""
+    """Every member has the hash and the size that the list gives, and is where an archive of the study has files;
+    there is no other; study and machines are those that were measured."""
     if not tree.is_archive:
         return
     if tree.index is None:
@@ -28,7 +29,7 @@ def members(tree: Tree, notes: Notes) -> None:
         return
     listed = tree.index.members
     there = {tree.name(path) for path in tree.root.rglob("*") if path.is_file() or path.is_symlink()}
-    for name in sorted(there - set(listed) - {INDEX, CRATE}):
+    for name in sorted({*there, *tree.left_out} - set(listed) - {INDEX, CRATE}):
         notes.fail(name, f"is not among the members that {INDEX} lists")
     for name, member in sorted(listed.items()):
         notes.look("members")
@@ -39,6 +40,12 @@ def members(tree: Tree, notes: Notes) -> None:
             notes.fail(name, f"has {path.stat().st_size:,} bytes, and {INDEX} says {member.bytes:,}")
         elif sha256_file(path) != member.sha256:
             notes.fail(name, f"has another hash than {INDEX} says")
+    asked = next((one.asked for one in tree.measured if one.study == tree.index.study), None)
+    several = are_several(asked.machines) if asked is not None else None
+    place = belongs(tree.index.study, tree.index.machines, several=several)
+    for name in sorted(listed):
+        if place.fullmatch(name) is None:
+            notes.fail(name, "is at a place where an archive of this study has no file")
     measured = {f"{one.study} on {one.machine}" for one in tree.measured if one.campaigns}
     named = {f"{tree.index.study} on {machine}" for machine in tree.index.machines}
     if measured != named:

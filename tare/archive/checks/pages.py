@@ -7,33 +7,47 @@ time at which a page was written, and the ids of tables in notebooks, which are 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tare import __version__
 from tare.archive.checks.found import Notes
 from tare.archive.checks.records import differing_inputs, some
-from tare.archive.checks.tables import asked_of, images_of
+from tare.archive.checks.tables import COMPARED, asked_of, files_in, images_of, lacks_comparison, of_several
 from tare.archive.checks.tree import Measured, Tree
-from tare.core.errors import TareError
+from tare.core.errors import TareError, UserError
 from tare.core.files import data_root, project_root, read_json
 from tare.model import closure
 from tare.model.studies import layout
 
 REPORT, NOTEBOOKS, FIGURES, TABLES = "report", "notebooks", "figures", "tables"
+OF_ONE = (
+    NOTEBOOKS,
+    FIGURES,
+    "environments",
+    layout.MACHINES,
+    layout.ANSWERS,
+)  # each machine of several has its own
 FAILED = "failed.json"
 REFERENCE = "reference"  # the section of other machines' recorded campaigns
-SECTION = re.compile(r'<section id="([^"]*)".*?</section>', re.DOTALL)
+SECTION, SECTION_END = '<section id="', "</section>"
+MOST_PAGE_BYTES = 64 << 20
+MOST_NAME = 100  # characters of a section's id that are looked at
 WRITTEN = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2} UTC")
 # Where a person has the study's file: a word, quoted where its shell needs that, and no markup.
 FILE = re.compile(r"(\bSTUDY=|--configfile )(?:[^\s<>&\"']|&#39;)+")
 GENERATOR = re.compile(r'<meta name="generator" content="Tare ([^"]*)">')
+NOT_SHOWN = ("id", "execution_count")  # keys of cells and outputs
+OF_TIMES = ("papermill", "execution")  # keys of a cell's metadata
+AT_PLACE = re.compile(r"\bat 0x[0-9a-f]+")  # in what Python says of an object
 RANDOM_ID = re.compile(r"\bT_[0-9a-f]{5}")  # pandas' of a styled table
 DRAWN_BY = {"tare/report": project_root, "notebooks": data_root}
 
@@ -41,7 +55,7 @@ DRAWN_BY = {"tare/report": project_root, "notebooks": data_root}
 def figures(tree: Tree, notes: Notes) -> None:
     """Every figure, and all that a notebook shows, is drawn from the tables that are there, byte for byte."""
     for measured in _reported(tree, notes, NOTEBOOKS):
-        names = sorted(path.stem for path in (measured.results / NOTEBOOKS).glob("*.ipynb"))
+        names = _notebooks(tree, notes, measured)
         try:
             with _drawn_again(tree, measured, names) as again:
                 failed = read_json(again / NOTEBOOKS / FAILED)
@@ -55,6 +69,36 @@ def figures(tree: Tree, notes: Notes) -> None:
             notes.leave(
                 tree.name(measured.results / FIGURES), f"can't be drawn again: {error}".replace(f"{tree.root}/", "")
             )
+
+
+def _notebooks(tree: Tree, notes: Notes, measured: Measured) -> list[str]:
+    """Names of the notebooks that can be run again; notes what else is in their folder."""
+    from tare.report.notebooks import source_of
+
+    folder, known = measured.results / NOTEBOOKS, []
+    papers = measured.asked.papers if measured.asked is not None else ()
+    paths = files_in(folder)
+    names = {path.stem for path in paths if path.parent == folder and path.suffix == ".ipynb"}
+    for name in sorted(names):
+        path = folder / f"{name}.ipynb"
+        try:
+            source_of(name)
+            known.append(name)
+        except UserError as error:
+            if name in papers:
+                notes.leave(tree.name(path), f"can't be drawn again: {error}")
+            else:
+                notes.fail(tree.name(path), "is none of the notebooks that a study has")
+    for path in paths:
+        is_page = path.parent == folder and path.suffix in (".ipynb", ".html") and path.stem in names
+        if not is_page and path != folder / FAILED:
+            _odd(tree, notes, path, "is neither a notebook nor the page of one")
+    return known
+
+
+def _odd(tree: Tree, notes: Notes, path: Path, what: str) -> None:
+    """A file that no study has; in a folder that is no archive a user may have left it."""
+    (notes.fail if tree.is_archive else notes.leave)(tree.name(path), what)
 
 
 def _reported(tree: Tree, notes: Notes, folder: str) -> Iterator[Measured]:
@@ -106,6 +150,9 @@ def _compare_figures(tree: Tree, notes: Notes, measured: Measured, again: Path, 
             (notes.fail if is_whole else notes.leave)(where, "follows from no table")
         elif (there / path).read_bytes() != (ours / path).read_bytes():
             _differs(tree, notes, where, "is not what its tables give")
+    for path in files_in(there):
+        if path.suffix != ".svg":
+            _odd(tree, notes, path, "is no figure of a study")
 
 
 def _differs(tree: Tree, notes: Notes, where: str, what: str) -> None:
@@ -119,6 +166,7 @@ def _differs(tree: Tree, notes: Notes, where: str, what: str) -> None:
         notes.fail(where, f"{what}: it was edited, or another version of matplotlib, seaborn or pandas drew it")
 
 
+@lru_cache(maxsize=1)
 def drawn_otherwise(tree: Tree) -> list[str]:
     """Files that draw, which are others here than in the Tare that checks; none without sources."""
     root = project_root()
@@ -150,11 +198,12 @@ def _compare_notebooks(tree: Tree, notes: Notes, measured: Measured, again: Path
     from tare.report.notebooks import to_page, without_grammars
 
     without_grammars()
+    below = tree.name(measured.results)
     for name in names:
         path = measured.results / NOTEBOOKS / f"{name}.ipynb"
         notes.look("notebooks")
         try:
-            cells, ours = (_shown(read_json(one)) for one in (path, again / NOTEBOOKS / path.name))
+            cells, ours = (_shown(read_json(one), below) for one in (path, again / NOTEBOOKS / path.name))
         except (TareError, LookupError, TypeError, AttributeError) as error:
             notes.fail(tree.name(path), f"is no notebook: {error}".replace(f"{tree.root}/", ""))
             continue
@@ -168,28 +217,56 @@ def _compare_notebooks(tree: Tree, notes: Notes, measured: Measured, again: Path
         page = path.with_suffix(".html")
         if not page.exists():
             notes.fail(tree.name(page), "is missing")
-        elif _plain_ids(page.read_text(encoding="utf-8")) != _plain_ids(to_page(path)):
+        elif _plain_ids(_text(page)) != _plain_ids(to_page(path)):
             _differs(tree, notes, tree.name(page), f"does not show what {path.name} holds")
 
 
-def _shown(notebook: Any) -> list[tuple[str, str, str]]:
-    """What a notebook says, cell by cell: kind, source, outputs; without its parameters, which name folders."""
-    found = []
+def _shown(notebook: Any, below: str) -> list[str]:
+    """What a notebook says, cell by cell, as JSON: all but counts, random ids and what papermill noted of times.
+
+    `below`: the folder of results from which it was run, which may have been in another place.
+    """
+    found, before = [], ()
     for cell in notebook["cells"]:
-        tags = cell.get("metadata", {}).get("tags", [])
-        if {"parameters", "injected-parameters"} & set(tags):
-            continue
-        outputs = [_output(one) for one in cell.get("outputs", [])]
-        found.append((cell["cell_type"], "".join(cell["source"]), _plain_ids("\n".join(outputs))))
+        source = "".join(cell["source"])
+        own = {key: value for key, value in cell.items() if key not in NOT_SHOWN}
+        own["metadata"] = {key: value for key, value in cell.get("metadata", {}).items() if key not in OF_TIMES}
+        tags = own["metadata"].pop("tags", [])
+        if "parameters" in before and tags == ["injected-parameters"]:
+            source = _same_parameters(source, below)
+        outputs = [_output(one, below) for one in cell.get("outputs", [])]
+        said = json.dumps({**own, "source": source, "tags": tags, "outputs": outputs}, sort_keys=True)
+        found.append(_plain_ids(said))
+        before = tags
     return found
 
 
-def _output(one: Mapping[str, Any]) -> str:
-    if "data" in one:
-        return "\n".join(
-            f"{kind}: {''.join(text)}" for kind, text in sorted(one["data"].items()) if "plain" not in kind
-        )
-    return f"{one.get('output_type')}: {''.join(one.get('text', one.get('evalue', '')))}"
+def _same_parameters(source: str, below: str) -> str:
+    """The cell that papermill adds, with the folder of results from where they are, and workloads in any order."""
+    lines = source.splitlines()
+    for number, line in enumerate(lines):
+        name, _, value = line.partition(" = ")
+        if name == "results" and re.fullmatch(rf'"(?:[^\s"<>]*/)?{re.escape(below)}"', value):
+            lines[number] = f'{name} = "{below}"'
+        elif name == "workloads":
+            lines[number] = f"{name} = {sorted(value.strip(chr(34)).split())}"
+    return "\n".join(lines)
+
+
+def _output(one: Mapping[str, Any], below: str) -> dict[str, Any]:
+    """An output, with texts in one piece; in its plain text no places in memory, and paths from below the root."""
+    found = {key: _joined(value) for key, value in one.items() if key not in NOT_SHOWN}
+    if isinstance(one.get("data"), Mapping):
+        found["data"] = {kind: _joined(value) for kind, value in one["data"].items()}
+        if isinstance(text := found["data"].get("text/plain"), str):
+            above = re.compile(rf"(?<![^\s'\"(=])/[^\s'\"()]*/(?={re.escape(below)})")
+            found["data"]["text/plain"] = above.sub("", AT_PLACE.sub("at 0x", text))
+    return found
+
+
+def _joined(value: Any) -> Any:
+    is_text = isinstance(value, list) and all(isinstance(line, str) for line in value)
+    return "".join(value) if is_text else value
 
 
 def _plain_ids(text: str) -> str:
@@ -211,11 +288,14 @@ def pages(tree: Tree, notes: Notes) -> None:
             notes.leave(tree.name(folder), f"can't be written again: {error}".replace(f"{tree.root}/", ""))
             continue
         _compare_pages(tree, notes, folder, _texts(folder), made)
-        for path in sorted(one for one in folder.rglob("*") if one.is_file() and not one.name.startswith(".")):
-            if path.suffix != ".html":
-                (notes.fail if tree.is_archive else notes.leave)(tree.name(path), "is none of the study's pages")
-    for study in sorted({one.study for one in tree.measured if one.is_one_of_several}):
-        _page_of_machines(tree, notes, [one for one in tree.measured if one.study == study])
+        _no_others(tree, notes, folder)
+    for several in of_several(tree):
+        _page_of_machines(tree, notes, several)
+    for study, has_several in sorted({(one.study, one.is_one_of_several) for one in tree.measured}):
+        for name in OF_ONE if has_several else (layout.ON,):
+            if files_in(path := tree.root / layout.results_folder(study) / name):
+                whose = "several machines" if has_several else "one machine"
+                _odd(tree, notes, path, f"is no folder of a study of {whose}, and nothing in it was looked at")
 
 
 def _page_of_machines(tree: Tree, notes: Notes, several: Sequence[Measured]) -> None:
@@ -224,33 +304,51 @@ def _page_of_machines(tree: Tree, notes: Notes, several: Sequence[Measured]) -> 
     from tare.model.records.machine import read_machine
     from tare.model.studies.machines import measured
     from tare.report import side_by_side
+    from tare.report.pages import INDEX
 
     results = tree.root / layout.results_folder(several[0].study)
-    table = results / TABLES / "machines.csv"
+    folder, table = results / REPORT, results / TABLES / f"{COMPARED}.csv"
+    _no_others(tree, notes, folder)
     if not table.exists():
+        if not (folder / INDEX).exists():
+            lacks_comparison(tree, notes, several, folder / INDEX)
+        _compare_pages(tree, notes, folder, _texts(folder), {})
         return
     try:
         study = asked_of(several[0])
         kinds = {name: one.kind for name, one in measured(study.machines).items()}
         there = {one.machine: layout.of_machine(one.results, one.machine, layout.MACHINE_FILE) for one in several}
         found = {name: record for name in kinds if name in there and (record := read_machine(there[name]))}
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as scratch:
             page = side_by_side.write(
                 study.study,
-                tables.read("machines", table),
+                tables.read(COMPARED, table),
                 found,
                 {name: kinds[name] for name in found},
-                Path(folder),
+                Path(scratch),
             )
             made = page.read_text(encoding="utf-8")
     except TareError as error:
-        notes.leave(tree.name(results / REPORT), f"can't be written again: {tree.plain(error)}")
+        notes.leave(tree.name(folder), f"can't be written again: {tree.plain(error)}")
         return
-    _compare_pages(tree, notes, results / REPORT, _texts(results / REPORT), {page.name: made})
+    _compare_pages(tree, notes, folder, _texts(folder), {page.name: made})
+
+
+def _no_others(tree: Tree, notes: Notes, folder: Path) -> None:
+    """Nothing but pages is in a folder of pages."""
+    for path in files_in(folder):
+        if path.suffix != ".html":
+            _odd(tree, notes, path, "is none of the study's pages")
 
 
 def _texts(folder: Path) -> dict[str, str]:
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.html"))}
+    """Pages of a folder and of those below it, by their paths in it."""
+    return {path.relative_to(folder).as_posix(): _text(path) for path in files_in(folder) if path.suffix == ".html"}
+
+
+def _text(path: Path) -> str:
+    """A page; nothing of one that is larger than any page can be, which no page says."""
+    return path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= MOST_PAGE_BYTES else ""
 
 
 def _pages(tree: Tree, measured: Measured) -> Mapping[str, str]:
@@ -287,25 +385,53 @@ def _compare_pages(
 
 
 def _compare_page(tree: Tree, notes: Notes, where: str, there: str, made: str) -> None:
-    one, other = ({name: text for name, text in _parts(page)} for page in (there, made))
-    for section in sorted({*one, *other}, key=lambda name: [*one, *other].index(name)):
-        if one.get(section) == other.get(section):
+    one, other = (list(_parts(page)) for page in (there, made))
+    own, ours = (_sections(parts) for parts in (one, other))
+    for section in dict.fromkeys([*own, *ours]):
+        found, given = own.get(section, []), ours.get(section, [])
+        if found == given:
             continue
-        if section == REFERENCE and not _references(tree):
-            notes.leave(f"{where}#{section}", "the recorded campaigns of other machines that it shows are not here")
+        place = f"{where}#{section}"
+        if section == REFERENCE and len(found) < 2 and not _references(tree):
+            notes.leave(place, "the recorded campaigns of other machines that it shows are not here")
+        elif len(found) != len(given) and found and given:
+            _differs(tree, notes, place, f"is there {len(found)} times, and its tables give it {len(given)} times")
         else:
-            place = f"{where}#{section}" if section else where
-            _differs(tree, notes, place, _first_difference(one.get(section), other.get(section)))
+            x, y = next(pair for pair in itertools.zip_longest(found, given) if pair[0] != pair[1])
+            _differs(tree, notes, place, _first_difference(x, y))
+    # What is around sections, in which each is an empty one at its place.
+    both = {name for name in own if len(own[name]) == len(ours.get(name, []))}
+    around = [
+        "".join(f"{SECTION}{name}" if name else text for name, text in parts if not name or name in both)
+        for parts in (one, other)
+    ]
+    if around[0] != around[1]:
+        _differs(tree, notes, where, _first_difference(*around))
+
+
+def _sections(parts: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+    """Texts of the sections by their ids, each with all that have it."""
+    found: dict[str, list[str]] = {}
+    for name, text in parts:
+        if name:
+            found.setdefault(name, []).append(text)
+    return found
 
 
 def _parts(page: str) -> Iterator[tuple[str, str]]:
-    """Sections of a page by their ids, and what is around them under an empty one.
+    """A page in order: each section with its id, and what is between them with an empty one.
 
     Without the time of writing, and without the path by which a person calls the study's file.
     """
     text = FILE.sub(r"\1", WRITTEN.sub("", page))
-    yield "", SECTION.sub("", text)
-    yield from ((match[1], match[0]) for match in SECTION.finditer(text))
+    done = 0
+    while (begin := text.find(SECTION, done)) >= 0 and (end := text.find(SECTION_END, begin)) >= 0:
+        end += len(SECTION_END)
+        yield "", text[done:begin]
+        name_at = begin + len(SECTION)
+        yield text[name_at : min(end, name_at + MOST_NAME)].partition('"')[0], text[begin:end]
+        done = end
+    yield "", text[done:]
 
 
 def _first_difference(there: str | None, made: str | None) -> str:

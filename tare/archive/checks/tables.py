@@ -29,6 +29,7 @@ from tare.model.records.measured import CopiesRecord
 from tare.model.schema import read
 from tare.model.studies import campaigns, layout
 from tare.model.studies.arms import parse as parse_arm
+from tare.model.studies.machines import measured as named_machines
 from tare.model.studies.papers import refuse_stale, repeated
 from tare.model.studies.study import Study
 
@@ -41,9 +42,21 @@ TOLERANCES: Mapping[str, float] = {
     **dict.fromkeys(("further_high", "cause_share_low", "cause_share_high", "seconds_low", "seconds_high"), 1e-6),
     **dict.fromkeys(("change_ratio_low", "change_ratio_high"), 1e-6),
 }
-NOT_ASKED = re.compile(r"; held by .*$")  # who holds a stamp's hash can't be asked of a folder
+# Who holds a stamp's hash, in the words of tare.machine.witnesses: a folder can't be asked for it.
+AT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:Z|[+-]\d\d:\d\d)"
+WITNESSES = (
+    rf"the tag \S{{1,250}} of {AT}, (?:unsigned|signed(?: with a key that this machine does not know)?)",
+    rf"a note of git of {AT}, unsigned",
+    r"a proof of OpenTimestamps \(check its time with `ots verify [\w./@+-]{1,500}`\)",
+)
+HOLDS = f"(?:{'|'.join(WITNESSES)})"
+NOBODY = "nothing but this folder, which proves no time"
+NOT_ASKED = re.compile(rf"; held by (?P<who>{NOBODY}|{HOLDS}(?:, {HOLDS})*)$")
+MOST_WITNESSES = 20  # that are named
+MOST_TIMES_LARGER, SMALL_TABLE = 4, 1 << 20  # than what is made again, and in addition: bytes that are read
 COPIES = "copies"
 DECISIONS_JSON = "decisions.json"
+COMPARED = "machines"  # the table of several machines
 JUDGED = ("published", "claims")
 OWN = ("metrics", "verdicts", "job_length")  # tables of one environment alone
 
@@ -60,14 +73,19 @@ def tables(tree: Tree, notes: Notes) -> None:
         for name, table in made.items():
             kept = _asked_for(measured) if name == "ledger" else None
             _compare(tree, notes, name, folder / f"{name}.csv", table, kept)
+        _note_witnesses(tree, notes, folder / "ledger.csv")
         _compare(tree, notes, "metrics", folder / "metrics.parquet", made["metrics"])
         _compare_json(tree, notes, folder / DECISIONS_JSON, made["decisions"])
         known = {f"{name}.csv" for name in (*made, *model.COUNTED, *JUDGED)} | {"metrics.parquet", DECISIONS_JSON}
-        for path in sorted(one for one in folder.iterdir() if one.is_file() and not one.name.startswith(".")):
-            if path.name not in known:
+        for path in files_in(folder):
+            if path.relative_to(folder).as_posix() not in known:
                 note = partial(_note_difference, tree, notes) if tree.is_archive else notes.leave
                 note(tree.name(path), "is no table that records give")
         for path in sorted(measured.results.glob("environments/*")):
+            for other in files_in(path):
+                if other.relative_to(path).as_posix() not in {f"{name}.csv" for name in OWN}:
+                    note = partial(_note_difference, tree, notes) if tree.is_archive else notes.leave
+                    note(tree.name(other), "is no table that records give")
             own = _tried(tree, notes, measured, partial(of_environment, measured, path.name))
             for name in OWN if own is not None else ():
                 _compare(tree, notes, name, path / f"{name}.csv", own[name])
@@ -101,15 +119,43 @@ def claims(tree: Tree, notes: Notes) -> None:
 
 
 def side_by_side(tree: Tree, notes: Notes) -> None:
-    """The table of several machines follows from the decisions of each."""
-    for study in sorted({one.study for one in tree.measured if one.is_one_of_several}):
-        several = [one for one in tree.measured if one.study == study and one.is_one_of_several]
-        path = tree.root / layout.results_folder(study) / "tables/machines.csv"
+    """The table of several machines follows from the decisions of each, and there is no other."""
+    for several in of_several(tree):
+        folder = tree.root / layout.results_folder(several[0].study) / "tables"
+        path = folder / f"{COMPARED}.csv"
+        for other in files_in(folder):
+            if other != path:
+                what = "is no table of several machines: each has its tables in its own folder"
+                (notes.fail if tree.is_archive else notes.leave)(tree.name(other), what)
         if not path.exists():
+            lacks_comparison(tree, notes, several, path)
             continue
         made = _tried(tree, notes, several[0], partial(compared, several))
         if made is not None:
-            _compare(tree, notes, "machines", path, made)
+            _compare(tree, notes, COMPARED, path, made)
+
+
+def of_several(tree: Tree) -> Iterator[list[Measured]]:
+    """The machines of each study that names several."""
+    for study in sorted({one.study for one in tree.measured if one.is_one_of_several}):
+        yield [one for one in tree.measured if one.study == study]
+
+
+def lacks_comparison(tree: Tree, notes: Notes, several: Sequence[Measured], path: Path) -> None:
+    """Note that what compares machines is missing; with one machine there is nothing to compare."""
+    if len(several) < 2:
+        return
+    named = len(named_machines(asked_of(several[0]).machines)) if several[0].asked is not None else None
+    if tree.is_archive and named == len(several):
+        notes.fail(tree.name(path), "is missing")
+    else:
+        notes.leave(tree.name(path), "there is none yet: it compares machines that were all measured")
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Files of a folder and of those below it that are not hidden."""
+    found = (one for one in folder.rglob("*") if one.is_file())
+    return sorted(one for one in found if not any(part.startswith(".") for part in one.relative_to(folder).parts))
 
 
 def _with_tables(tree: Tree, notes: Notes) -> Iterable[Measured]:
@@ -264,10 +310,9 @@ def compared(several: Sequence[Measured]) -> pd.DataFrame:
     from tare.analysis.decisions import read_decisions
     from tare.analysis.machines import compared as side
     from tare.model.records.machine import read_machine
-    from tare.model.studies.machines import measured as named
 
     study = asked_of(several[0])
-    kinds = {name: one.kind for name, one in named(study.machines).items()}
+    kinds = {name: one.kind for name, one in named_machines(study.machines).items()}
     found, hosts = {}, {}
     for one in several:
         found[one.machine] = read_decisions(model.read("decisions", one.results / "tables/decisions.csv"))
@@ -297,7 +342,7 @@ def _asked_for(measured: Measured) -> Callable[[pd.DataFrame], pd.DataFrame]:
 
 @contextlib.contextmanager
 def _other_bytes(tree: Tree, notes: Notes, name: str, path: Path, made: pd.DataFrame) -> Iterator[Path | None]:
-    """A table written again, where the file there has other bytes; None where it has the same, or is missing."""
+    """A table written again, where the file there has other bytes; None where it has the same, or is noted."""
     if not path.exists():
         notes.fail(tree.name(path), "is missing")
         yield None
@@ -306,7 +351,12 @@ def _other_bytes(tree: Tree, notes: Notes, name: str, path: Path, made: pd.DataF
     with tempfile.TemporaryDirectory() as folder:
         again = Path(folder, path.name)
         model.write(name, made, again)
-        yield None if sha256_file(again) == sha256_file(path) else again
+        if (size := path.stat().st_size) > MOST_TIMES_LARGER * again.stat().st_size + SMALL_TABLE:
+            ours = again.stat().st_size
+            _note_difference(tree, notes, tree.name(path), f"has {size:,} bytes, and its records give {ours:,}")
+            yield None
+        else:
+            yield None if sha256_file(again) == sha256_file(path) else again
 
 
 def _compare(
@@ -323,6 +373,9 @@ def _compare(
         if again is None:
             return
         try:
+            if path.suffix == ".parquet" and kept is None and (rows := model.rows_of_parquet(path)) != len(made):
+                _note_difference(tree, notes, where, f"has {rows} rows, and its records give {len(made)}")
+                return
             # Both as they are read back: what a file does not keep is no difference.
             there, ours = model.read(name, path), model.read(name, again)
         except TareError as error:
@@ -395,6 +448,17 @@ def _unlike(column: str, one: pd.Series, other: pd.Series) -> tuple[int | None, 
 def _words(column: str, values: pd.Series) -> list[str | None]:
     texts = [None if pd.isna(value) else str(value) for value in values]
     return [text and NOT_ASKED.sub("", text) for text in texts] if column == "stamp" else texts
+
+
+def _note_witnesses(tree: Tree, notes: Notes, path: Path) -> None:
+    """Note who holds stamps by what the table of the ledger says, where nothing else is wrong with it."""
+    where = tree.name(path)
+    if not path.exists() or any(place == where for place, _ in (*notes.wrong, *notes.open)):
+        return
+    found = (NOT_ASKED.search(text) for text in model.read("ledger", path)["stamp"].dropna())
+    holders = {match["who"] for match in found if match is not None} - {NOBODY}
+    for who in sorted(holders)[:MOST_WITNESSES]:
+        notes.remark(where, f"says that a stamp is held by {who}: nothing here shows whether that is so, see there")
 
 
 def _shown(value: Any) -> str:

@@ -6,7 +6,6 @@ What can't be read has its reason, and keeps no check from the rest.
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import TypeVar
 from tare.archive.members import INDEX, Index
 from tare.archive.reading import index_of
 from tare.core.errors import TareError, UserError
-from tare.core.files import sha256_file
+from tare.core.files import sha256_file, unpacked
 from tare.model.journals.ledger import SUPERSEDED, Entry, read_ledger, set_aside_folders
 from tare.model.journals.sealed import PACKED_UNITS, PLAN, UNITS, Rows, read_plan, read_rows
 from tare.model.records.campaigns import Plan, Sealed, Unit
@@ -26,6 +25,7 @@ from tare.model.schema import read
 from tare.model.studies import layout, loading
 from tare.model.studies.arms import Arm
 from tare.model.studies.layout import SEALED, question_of
+from tare.model.studies.machines import are_several
 from tare.model.studies.study import Study
 
 Read = TypeVar("Read")
@@ -63,12 +63,12 @@ class Campaign:
         """The bytes of its journal, unpacked."""
         plain_file, packed = self.folder / UNITS, self.folder / PACKED_UNITS
         if packed.exists():
-            return gzip.decompress(packed.read_bytes())
+            return b"".join(unpacked(packed))
         return plain_file.read_bytes()
 
     def journal_sha256(self) -> str | None:
         """Of its journal; None where there is none."""
-        with contextlib.suppress(OSError, EOFError):
+        with contextlib.suppress(OSError, TareError):
             return hashlib.sha256(self.journal()).hexdigest()
         return None
 
@@ -80,7 +80,6 @@ class Measured:
     root: Path
     study: str
     machine: str
-    is_one_of_several: bool  # machines of the study
 
     @property
     def folder(self) -> Path:
@@ -91,6 +90,15 @@ class Measured:
     def name(self) -> str:
         """That folder, below the root."""
         return self.folder.relative_to(self.root).as_posix()
+
+    @cached_property
+    def is_one_of_several(self) -> bool:
+        """Whether the study names several machines; where no file says what it names, whether this one has a folder
+        for its results."""
+        found = None
+        if self.asked is not None:
+            found, _ = _or_reason(partial(are_several, self.asked.machines), None, self.root)
+        return (self.root / layout.results_on(self.study, self.machine)).is_dir() if found is None else found
 
     @property
     def results(self) -> Path:
@@ -165,10 +173,11 @@ class Tree:
     Attributes:
         root: the folder.
         held: hashes that were left elsewhere, which something in it has to have.
+        left_out: names of members of its archive that were not unpacked, since no list names them.
     """
 
-    def __init__(self, root: Path, held: Sequence[str] = ()) -> None:
-        self.root, self.held = root.resolve(), tuple(held)
+    def __init__(self, root: Path, held: Sequence[str] = (), left_out: Sequence[str] = ()) -> None:
+        self.root, self.held, self.left_out = root.resolve(), tuple(held), tuple(left_out)
 
     @property
     def is_archive(self) -> bool:
@@ -204,8 +213,7 @@ class Tree:
         found = []
         for folder in folders:
             study, machine = folder.parent.name, folder.name
-            several = (self.root / layout.results_on(study, machine)).is_dir()
-            found.append(Measured(root=self.root, study=study, machine=machine, is_one_of_several=several))
+            found.append(Measured(root=self.root, study=study, machine=machine))
         return tuple(found)
 
     def campaigns(self) -> Iterator[tuple[Measured, Campaign, Plan]]:

@@ -176,6 +176,8 @@ def _journal(folder: Path) -> bytes | None:
     if not packed.exists():
         return plain.read_bytes() if plain.exists() else None
     with advising(MOVE_AWAY):
+        if plain.exists():
+            raise IntegrityError(f"{plain} is there, and {packed.name} too, and a campaign has one journal")
         return b"".join(unpacked(packed))
 
 

@@ -91,6 +91,11 @@ def measured(machines: Machines) -> dict[str, Measured]:
     return found
 
 
+def are_several(machines: Machines) -> bool:
+    """Whether results have a folder for each machine. UserError: two machines would have one name."""
+    return len(measured(machines)) > 1
+
+
 def chosen(machines: Machines, given: str | None) -> list[str]:
     """Names of the machines that a run of the workflow measures; none: this machine. `machines`: those that the
     study names. `given`: what TARE_MACHINE says; None: all of them. Raises UserError: it is none of them, or two
