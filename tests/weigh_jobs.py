@@ -314,7 +314,7 @@ PLANTED: Mapping[str, Planted] = {
         job="arrays",
         reference="plain=docker={image} --env GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
         environment="small=docker={image} --env GLIBC_TUNABLES=glibc.malloc.hugetlb=0",
-        steps=60,
+        steps=20,
     ),
     "modules without compiled code": Planted(
         cause="compiled modules",
@@ -354,6 +354,7 @@ PLANTED: Mapping[str, Planted] = {
         prepare=_mounted,
         restore=_unmounted,
         data=("plain", "mounted"),
+        steps=10,
     ),
     "as many open files as may be": Planted(
         cause="open files",
