@@ -163,6 +163,7 @@ def look(request: Request, site: Site, choice: Choice, kept: Path) -> tuple[Surr
     program = ProbeProgram(
         ("/bin/sh",),
         workdir=request.workdir,
+        binds=(*request.binds, *choice.shown),
         variables={**request.variables, **choice.variables},
         without=choice.unset,
         said=said,
