@@ -10,11 +10,14 @@ from asking import a_launch
 
 from tare.core.errors import UnavailableError
 from tare.core.process import Finished
+from tare.launch.place import Site
 from tare.model.choices import read_choice
 from tare.model.environment import Bind
 from tare.weigh import changes, places
 from tare.weigh.job import COPY, JobProgram
-from tare.weigh.runtimes import Apptainer, Containers, Image
+from tare.weigh.places import look
+from tare.weigh.request import Request
+from tare.weigh.runtimes import Apptainer, Containers, Image, runtime_of
 
 PULLS = """#!/bin/sh
 for word; do last=$word target=$before before=$word; done
@@ -189,3 +192,20 @@ def test_a_folder_that_a_daemon_does_not_see_is_refused(tmp_path, monkeypatch):
     with contextlib.ExitStack() as stack, pytest.raises(UnavailableError) as refused:
         places.open_place(request, tmp_path, shown, None, stack)
     assert str(tmp_path / "data") in refused.value.reason
+
+
+def test_the_first_look_at_an_environment_has_the_binds_of_the_job(tmp_path, monkeypatch):
+    """Else a mount of its data is not seen where causes are looked for."""
+    asked = []
+
+    def run_launches(orders, way):
+        asked.extend(order.program for order in orders.values())
+        raise UnavailableError("enough was seen")
+
+    monkeypatch.setattr("tare.weigh.places.run_launches", run_launches)
+    (tmp_path / "data").mkdir()
+    choice = read_choice("docker=img").replace(binds=(f"{tmp_path / 'data'}:/data:ro",))
+    request = Request(name="job", choices=(choice,), command=("true",), workdir=tmp_path)
+    with pytest.raises(UnavailableError, match="enough was seen"):
+        look(request, Site(environment=runtime_of(choice, {})), choice, tmp_path / "facts")
+    assert {str(bind.target) for bind in asked[0].shown} == {"/data", str(tmp_path)}
