@@ -132,21 +132,23 @@ def test_a_planted_cause_has_to_be_the_one_that_is_confirmed(planted, confirmed,
 
 
 @pytest.mark.parametrize(
-    ("told", "times", "claim"),
+    ("a", "b", "printed", "welch"),
     [
-        ("'A' ran\n  1.03 ± 0.02 times faster than 'B'", ([1.0, 1.01], [1.03, 1.04]), 1),
-        ("'B' ran\n  1.03 ± 0.02 times faster than 'A'", ([1.03, 1.04], [1.0, 1.01]), -1),
-        ("'A' ran\n  1.03 ± 0.05 times faster than 'B'", ([1.0, 1.01], [1.03, 1.04]), 0),
+        ([1.0, 1.01, 1.02], [1.05, 1.06, 1.07], 1, 1),
+        ([1.05, 1.06, 1.07], [1.0, 1.01, 1.02], -1, -1),
+        ([1.0, 1.03, 1.06], [1.05, 1.08, 1.11], 0, 0),
     ],
 )
-def test_what_hyperfine_prints_is_read_with_its_direction(told, times, claim, monkeypatch, tmp_path):
+def test_what_hyperfine_exports_is_read_with_its_direction(a, b, printed, welch, monkeypatch, tmp_path):
     program = load("weigh_comparison", monkeypatch)
-    (tmp_path / "times.json").write_text(json.dumps({"results": [{"times": each} for each in times]}))
-    monkeypatch.setattr(program, "called", lambda words, folder: told)
+    runs = [[{"time_wall_clock": {"value": value, "unit": "second"}} for value in each] for each in (a, b)]
+    (tmp_path / "times.json").write_text(json.dumps({"results": [{"measurements": each} for each in runs]}))
+    monkeypatch.setattr(program, "called", lambda words, folder: "")
     bench = program.Bench(hyperfine="", pyperf="", seconds=60.0, run_s=1.0, job=tmp_path / "job.py")
-    said = bench.hyperfine_(0.03, tmp_path)["hyperfine printed"]
-    assert said.claim == claim and said.low < said.ratio < said.high
-    assert (said.ratio > 1) == (claim >= 0)
+    said = bench.hyperfine_(0.03, tmp_path)
+    assert (said["hyperfine printed"].claim, said["hyperfine welch"].claim) == (printed, welch)
+    assert (said["hyperfine printed"].ratio > 1) == (sum(b) > sum(a))
+    assert said["hyperfine welch"].low < said["hyperfine welch"].ratio < said["hyperfine welch"].high
 
 
 @pytest.mark.parametrize(
