@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from weigh_jobs import PLANTED
@@ -18,8 +19,8 @@ pytestmark = [pytest.mark.runtime, pytest.mark.meets(environment="docker")]
 
 def test_a_cause_in_a_container_is_confirmed_and_the_container_is_gone(forms, tmp_path):
     images = {"image": build.ensure(forms("docker")).reference}
-    words = [sys.executable, "-m", "tare", "weigh", "--minutes=1", f"--out={tmp_path / 'results'}"]
-    words += PLANTED["kernels of an old processor"].arguments(tmp_path, images)
+    words = [sys.executable, "-m", "tare", "weigh", "--minutes=2", f"--out={tmp_path / 'results'}"]
+    words += replace(PLANTED["kernels of an old processor"], steps=20).arguments(tmp_path, images)
     own = environment("docker").environment_variables()
     variables = {**os.environ, **own, "PYTHONPATH": str(project_root()), "TARE_LOCKS": str(tmp_path)}
     done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
