@@ -62,7 +62,7 @@ PYTHON = PythonFacts(
     io=None,
     groups={},
 )
-REFERENCE = Side(choice=read_choice("host"), seen=HOST, python=PYTHON, workdir="/work")
+REFERENCE = Side(choice=read_choice("host"), seen=HOST, python=PYTHON, workdir="/job")
 SMALL_SHM = (HOST.mounts[0], Mount(point="/dev/shm", kind="tmpfs", source="shm", options=("rw", "size=65536k")))
 FUSE = (Mount(point="/", kind="fuse.squashfuse_ll", source="x", options=("ro",)), *HOST.mounts[1:])
 
@@ -76,7 +76,7 @@ def python(**values):
 
 
 def side(text="docker=img", surroundings=HOST, job=PYTHON, **values):
-    return Side(choice=read_choice(text), seen=surroundings, python=job, workdir="/work", **values)
+    return Side(choice=read_choice(text), seen=surroundings, python=job, workdir="/job", **values)
 
 
 # Each cause with an environment that has it, and the name of its first change (None: this machine can make none).
@@ -159,9 +159,9 @@ def test_programs_that_serve_files_in_both_are_no_difference():
 
 
 def test_a_mount_below_the_working_directory_is_found():
-    mounts = (*HOST.mounts, mounted("nfs4", "/work/data"))
+    mounts = (*HOST.mounts, mounted("nfs4", "/job/data"))
     assert facts_of(named("file system", side(surroundings=seen(mounts=mounts)))) == {
-        "file system of /work/data": ("ext4", "nfs4")
+        "file system of /job/data": ("ext4", "nfs4")
     }
 
 
@@ -307,7 +307,7 @@ def test_libraries_of_wheels_are_compared():
 
 
 def test_what_is_as_likely_and_cheaper_is_tried_first():
-    mounts = (*FUSE, mounted("fuse.x", "/work"))
+    mounts = (*FUSE, mounted("fuse.x", "/job"))
     planted = side("apptainer=job.sif", seen(mounts=mounts), python(compiled=(300, 280)))
     first, second = suspects(REFERENCE, planted)
     assert (first.cause, second.cause) == ("compiled modules", "file system"), "the table has them the other way"
@@ -382,7 +382,7 @@ def test_shared_memory_of_the_usual_size_says_none():
     host = seen(mounts=(HOST.mounts[0], usual), memory_bytes=16 << 30)
     assert host.shm_bytes == 8 << 30 and HOST.shm_bytes == 8 << 30
     assert seen(mounts=(HOST.mounts[0], usual)).shm_bytes is None
-    reference = Side(choice=read_choice("host"), seen=host, python=PYTHON, workdir="/work")
+    reference = Side(choice=read_choice("host"), seen=host, python=PYTHON, workdir="/job")
     found = suspects(reference, side(surroundings=seen(mounts=SMALL_SHM)))
     assert [one.cause for one in found] == ["shared memory"]
 
