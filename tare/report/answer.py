@@ -54,21 +54,24 @@ def summary(evidence: Evidence) -> list[str]:
 
 def cost_lines(found: Sequence[JobAnswer]) -> list[str]:
     """What each environment costs a job of any of the workloads; none where there are too many to read at once."""
-    envs = sorted({one.env for one in found if one.once_s is not None and one.step is not None}, key=env_order)
-    return [_cost_line(env, found) for env in envs] if len(envs) <= MOST_SAID else []
+    known = [one for one in found if one.once_s is not None and one.step is not None]
+    envs = sorted({one.env for one in known}, key=env_order)
+    if len(envs) > MOST_SAID:
+        return []
+    owns = [[one for one in known if one.env == env] for env in envs]
+    counts = {len(own) for own in owns}
+    several = [f"Each range covers {max(counts)} workloads."] if len(counts) == 1 and max(counts) > 1 else []
+    return [*(_cost_line(own, counted=not several) for own in owns), *several]
 
 
-def _cost_line(env: str, found: Sequence[JobAnswer]) -> str:
-    own = [one for one in found if one.env == env]
+def _cost_line(own: Sequence[JobAnswer], *, counted: bool) -> str:
     once, step = (
         (min(one[0] for one in known), max(one[1] for one in known))
         for known in ([one.once_s for one in own if one.once_s], [one.step for one in own if one.step])
     )
-    several = f" ({len(own)} workloads)" if len(own) > 1 else ""
-    return (
-        f"{env_title(env, short=True)} costs a job {ends(*once)} once, and "
-        f"{signed(1 + step[0], 1 + step[1])} in each step{several}."
-    )
+    name = env_title(own[0].env, short=True)
+    several = f" ({len(own)} workloads)" if counted and len(own) > 1 else ""
+    return f"{name} costs {ends(*once)} once and {signed(1 + step[0], 1 + step[1])} a step{several}."
 
 
 def together(evidence: Evidence) -> list[str]:

@@ -160,7 +160,12 @@ def test_the_first_lines_say_what_each_environment_costs_a_job():
     ]
     bare = JobAnswer(workload="mnist_cnn", env="apptainer", once_s=(0.1, 0.2), step=None, little_from_s=None)
     assert answer.cost_lines([*docker, bare]) == [
-        "Docker costs a job +200 ms to +400 ms once, and −1.0% to +3.0% in each step (2 workloads)."
+        "Docker costs +200 ms to +400 ms once and −1.0% to +3.0% a step.",
+        "Each range covers 2 workloads.",
+    ]
+    assert answer.cost_lines([*docker, replace(docker[0], env="apptainer"), bare]) == [
+        "Apptainer costs +300 ms to +400 ms once and −1.0% to +2.0% a step.",
+        "Docker costs +200 ms to +400 ms once and −1.0% to +3.0% a step (2 workloads).",
     ]
     many = [replace(docker[0], env=name) for name in ("docker", "podman", "apptainer", "charliecloud", "vm")]
     assert answer.cost_lines(many) == []
