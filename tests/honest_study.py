@@ -458,8 +458,11 @@ def stamped(root: Path, word: str | None = None) -> None:
             _run("plan", "--study", asked, "--word", word)
 
 
-def built(folder: Path, seed: int = 1, word: str | None = None) -> Path:
-    """The study as its archive unpacks, in a folder that has the archive beside it."""
+def built(folder: Path, seed: int = 1, word: str | None = None, reference: Path | None = None) -> Path:
+    """The study as its archive unpacks, in a folder that has the archive beside it.
+
+    `reference`: folder of a reference campaign that its report shows.
+    """
     work, clock = folder / "work", Clock()
     work.mkdir(parents=True)
     described(work)
@@ -467,6 +470,11 @@ def built(folder: Path, seed: int = 1, word: str | None = None) -> Path:
     measured(work, clock, seed)
     profiled(work, clock, seed)
     tabulated(work)
+    if reference is not None:
+        own = layout.REFERENCES / reference.name
+        shutil.copytree(reference, work / own)
+        with inside(work):
+            _run("reference-tables", str(own), "--out", str(layout.REFERENCE_TABLES / reference.name))
     reported(work)
     with inside(work):
         _run("archive", json.dumps(study().to_json()), "--out", f"../{NAME}.zip")

@@ -20,6 +20,7 @@ from tare.core.errors import IntegrityError, TareError, UserError
 from tare.core.files import project_root
 from tare.core.process import run
 from tare.experiments.attempts import NOTE
+from tare.model.journals.references import shown
 from tare.model.machines import MachineName
 from tare.model.schema import Natural, Record, matching, parse
 from tare.model.studies import layout
@@ -163,6 +164,7 @@ def belongs(study: str, machines: Iterable[str], *, several: bool | None) -> re.
         rf"results/probe/{on}/(?:{NAME}/)*{RECORD}",
         rf"results/ceilings/{on}/(?:{NAME}/)*{RECORD}",
         rf"results/benchmarks/{on}/{NAME}[.]json",
+        rf"{layout.REFERENCES}/(?:{NAME}/){{1,6}}{NAME}[.](?:json|jsonl|gz)",
         *(rf"{re.escape(name)}(?:/{NAME})*" for name in PROGRAMS),
         re.escape(study_file(study)),
     ]
@@ -204,6 +206,7 @@ def collect(study: Study, machines: list[str], needed: Collection[str] = ()) -> 
     found: dict[str, Path | bytes] = {}
     for path in (*_results(study.study, machines), *_shared(machines)):
         found[path.as_posix()] = path
+    found |= _recorded()
     programs = _programs()
     tracked = _tracked()
     untracked = _unneeded(set(programs) - tracked - set(needed), study) if tracked is not None else []
@@ -275,6 +278,15 @@ def _shared(machines: list[str]) -> Iterator[Path]:
             yield from _plain_files(folder)
         benchmarks = layout.benchmark_record(machine, "").parent  # below it some of them work
         yield from (path for path in sorted(benchmarks.glob(f"[!.]*{RECORDS}")) if path.is_file())
+
+
+def _recorded() -> dict[str, Path]:
+    """Files of the reference campaigns that a report here shows, by their paths in the archive."""
+    return {
+        (layout.REFERENCES / folder.name / path.relative_to(folder)).as_posix(): path
+        for folder in shown(Path(layout.RESULTS))
+        for path in _plain_files(folder)
+    }
 
 
 def _plain_files(folder: Path) -> Iterator[Path]:

@@ -140,8 +140,12 @@ class Evidence:
         return [c for c in alone if c.arm is not None and workload in (None, c.workload)]
 
 
-def gather(results: Path, shared: Path, study_source: str, images: Path | None = None) -> Evidence:
+def gather(
+    results: Path, shared: Path, study_source: str, images: Path | None = None, references: Path | None = None
+) -> Evidence:
     """Read all that a report needs; the arguments are those of `tare.report.build`.
+
+    `references`: the folder that has reference campaigns and their tables, if that is another than `shared`.
 
     Raises UserError: a table is missing, or the study is wrong. IntegrityError: something is not what was written.
     """
@@ -167,7 +171,7 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
     ceilings = read_ceilings(roofs) if roofs.exists() else None
     network = layout.of_machine(results, machine, layout.NETWORK_FILE)
     copies = here(layout.benchmark_record(machine, COPIES))
-    found, broken = gather_references(shared)
+    found, broken = gather_references(references or shared)
     trees = {name: images / name / "tree.json" for name in stacks if name != BOUND}
     official = {name: images / name / "oci.json" for name in stacks if is_official(name)}
     curves = {(one.workload, one.name): one.path.with_name(measured.CURVES) for one in sealed}

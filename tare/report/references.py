@@ -14,18 +14,12 @@ import pandas as pd
 
 from tare.analysis.capacity.ceilings import read_ceilings
 from tare.core.errors import IntegrityError, TareError
-from tare.core.files import project_root, read_json
+from tare.core.files import read_json
 from tare.model import tables
-from tare.model.journals.references import BROKEN, load, references
+from tare.model.journals.references import BROKEN, load, shown, tables_of
 from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.records.measured import CeilingsRecord
-from tare.model.studies.layout import (
-    CEILINGS_FILE,
-    MACHINE_FILE,
-    REFERENCE_TABLES,
-    REFERENCES,
-    below_results,
-)
+from tare.model.studies.layout import CEILINGS_FILE, MACHINE_FILE
 
 READ = ("metrics", "verdicts", "claims")
 
@@ -72,24 +66,12 @@ def gather(shared: Path) -> tuple[list[Reference], list[Broken]]:
     Its tables are in `shared/reference-tables/<name>/`.
     """
     found, broken = [], []
-    for folder in recorded(shared):
+    for folder in shown(shared):
         try:
-            found.append(read(folder, _tables_of(shared, folder.name)))
+            found.append(read(folder, tables_of(shared, folder.name)))
         except TareError as error:
             broken.append(Broken(name=folder.name, reason=str(error)))
     return sorted(found, key=lambda reference: str(reference.record["at"]), reverse=True), broken
-
-
-def _tables_of(shared: Path, name: str) -> Path:
-    return shared / below_results(REFERENCE_TABLES) / name
-
-
-def recorded(shared: Path) -> list[Path]:
-    """Folders of references: those next to the study and, of a study elsewhere, the checkout's that have tables."""
-    own = {folder.name: folder for folder in references(shared / below_results(REFERENCES))}
-    kept = {folder.name: folder for folder in references(project_root() / REFERENCES)}
-    there = {name: folder for name, folder in kept.items() if _tables_of(shared, name).is_dir()}
-    return sorted((there | own).values())
 
 
 def read(folder: Path, made: Path) -> Reference:

@@ -53,6 +53,8 @@ CHECKS: tuple[Check, ...] = (
     _check("images", "Launches ran the images that plans name and records describe.", records.images),
     _check("data", "Plans name the data that records describe.", records.data),
     _check("profiles", "Profiled launches have their own names, and the traces that they name.", records.profiles),
+    _check("references", "Reference campaigns of other machines are the files that their records list.",
+           records.references),
     _check("code", "The sources in the archive are the programs that measured, by the hashes in the plans.",
            records.code),
     _check("installed", "Lists programs in the archive that differ from those of the Tare that checks.",

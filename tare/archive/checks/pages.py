@@ -26,6 +26,7 @@ from tare.archive.checks.tree import Measured, Tree
 from tare.core.errors import TareError, UserError
 from tare.core.files import data_root, project_root, read_json
 from tare.model import closure
+from tare.model.journals.references import shown, tables_of
 from tare.model.studies import layout
 
 REPORT, NOTEBOOKS, FIGURES, TABLES = "report", "notebooks", "figures", "tables"
@@ -111,8 +112,22 @@ def _reported(tree: Tree, notes: Notes, folder: str) -> Iterator[Measured]:
             notes.leave(tree.name(measured.results / folder), "there is none yet")
 
 
-def _references(tree: Tree) -> bool:
-    return any((tree.root / layout.REFERENCE_TABLES).glob("*"))
+@contextlib.contextmanager
+def _references(tree: Tree) -> Iterator[Path]:
+    """A folder with the reference campaigns that are there, and tables made of them again."""
+    from tare.analysis.reference import write_tables
+    from tare.literature.claims import write_of_device
+
+    with tempfile.TemporaryDirectory(prefix="tare-references-") as scratch:
+        root = Path(scratch, layout.REFERENCES.name)
+        root.mkdir()
+        for folder in shown(tree.root / layout.RESULTS):
+            recorded, made = root / folder.name, tables_of(Path(scratch), folder.name)
+            recorded.symlink_to(folder.resolve())
+            with contextlib.redirect_stdout(sys.stderr):
+                write_tables(recorded, made, keep_going=True)
+                write_of_device(recorded, made)
+        yield Path(scratch)
 
 
 @contextlib.contextmanager
@@ -358,10 +373,19 @@ def _pages(tree: Tree, measured: Measured) -> Mapping[str, str]:
 
     shared = tree.root / layout.RESULTS
     images = images_of(measured) if asked_of(measured).workloads else None
-    evidence = gather(measured.results, shared, _inline(measured), images)
     folder = measured.results / REPORT
     overview = os.path.relpath(shared / OVERVIEW, folder)
-    return {name: text.replace(f"{tree.root}/", "") for name, text in render(evidence, folder, overview).items()}
+    with _references(tree) as references:
+        evidence = gather(measured.results, shared, _inline(measured), images, references)
+        made = render(evidence, folder, overview)
+    places = {f"{tree.root}/": "", f"{references}/": f"{layout.RESULTS}/"}
+    return {name: _without(places, text) for name, text in made.items()}
+
+
+def _without(places: Mapping[str, str], text: str) -> str:
+    for place, name in places.items():
+        text = text.replace(place, name)
+    return text
 
 
 def _inline(measured: Measured) -> str:
@@ -392,8 +416,8 @@ def _compare_page(tree: Tree, notes: Notes, where: str, there: str, made: str) -
         if found == given:
             continue
         place = f"{where}#{section}"
-        if section == REFERENCE and len(found) < 2 and not _references(tree):
-            notes.leave(place, "the recorded campaigns of other machines that it shows are not here")
+        if section == REFERENCE and len(found) < 2 and not shown(tree.root / layout.RESULTS):
+            notes.leave(place, "the reference campaigns that it shows are not here")
         elif len(found) != len(given) and found and given:
             _differs(tree, notes, place, f"is there {len(found)} times, and its tables give it {len(given)} times")
         else:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from tare.core.errors import IntegrityError, UserError
-from tare.core.files import sha256_file
+from tare.core.files import project_root, sha256_file
 from tare.model.journals.recorded import machine_of
 from tare.model.journals.sealed import read_sealed
 from tare.model.machines import MachineName
@@ -135,6 +135,20 @@ def load(folder: Path) -> ReferenceRecord:
 def references(root: Path) -> list[Path]:
     """Folders below `root` that hold a reference campaign."""
     return sorted(path.parent for path in root.glob(f"*/{REFERENCE}"))
+
+
+def tables_of(shared: Path, name: str) -> Path:
+    """The folder of the tables that were made of a reference campaign, below the results that studies share."""
+    return shared / below_results(layout.REFERENCE_TABLES) / name
+
+
+def shown(shared: Path) -> list[Path]:
+    """Folders of the references that a report shows: those next to the study and, of a study elsewhere, the
+    checkout's that have tables."""
+    own = {folder.name: folder for folder in references(shared / below_results(layout.REFERENCES))}
+    kept = {folder.name: folder for folder in references(project_root() / layout.REFERENCES)}
+    there = {name: folder for name, folder in kept.items() if tables_of(shared, name).is_dir()}
+    return sorted((there | own).values())
 
 
 def check(folder: Path) -> ReferenceRecord:
