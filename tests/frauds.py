@@ -1039,7 +1039,7 @@ REDUNDANT: Mapping[str, str] = {
     "seals": "the ledger lists the same hashes; `seals` finds edits if a study has no ledger",
     "held": "it needs a hash from elsewhere; a test shows that it finds a chain that was made again",
     "installed": "it lists programs that differ, and finds no fraud",
-    "references": "studies of the catalogue show no reference campaign; tests of one that does show that it finds edits",
+    "references": "studies of the catalogue show none; tests of one that does show that it finds edits",
     "machines": "it needs several machines; tests of their table show that it finds an edit",
     "figures": "tests that run whole studies show that it finds edited figures and notebooks",
 }
