@@ -159,8 +159,9 @@ class Found:
                 )
             elif (high - low) / 2 > math.log1p(self.request.margin):
                 more = math.ceil(self.request.minutes * (((high - low) / 2) / math.log1p(self.request.margin)) ** 2)
+                half = 50 * (math.exp(high) - math.exp(low))
                 yield (
-                    f"The A/A control spans ±{50 * (high - low):.1f}%, more than the margin, likely because other "
+                    f"The A/A control spans ±{half:.1f}%, more than the margin, likely because other "
                     f"programs use this machine. --minutes {more} should bring it within the margin."
                 )
         step = control.step.mean_low_high if control.step is not None else None
