@@ -60,6 +60,7 @@ from tare.model.schema import read
 from tare.model.words import nearest
 from tare.model.studies.libraries import load_library
 from tare.model.studies.stacks import BOUND, framework_of, load_stack, stack_inputs
+from tare.model.studies.stamps import stamp_files
 from tare.datasets import catalog
 from tare.experiments import alone, attempts
 from tare.images import interpreter, staging
@@ -650,6 +651,12 @@ def study_json(kind):
         arm_of(wildcards),
         scenario_of(wildcards),
     )
+
+
+def stamped(wildcards):
+    """Names of the stamps of the study, which the table of its ledger mentions."""
+    folder = layout.study_folder(STUDY, wildcards.get("machine", AT))
+    return [path.name for path in stamp_files(folder)]
 
 
 @refusing

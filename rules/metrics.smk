@@ -16,6 +16,8 @@ COPIES = benchmarks_here("copies")
 rule extract_tables:
     input:
         campaigns=CAMPAIGNS,
+        # Not read here: the table of the ledger lists it, and is made after its last row.
+        starts=rules.measure_starts.output.sealed if WORKLOADS else [],
         profiles=PROFILES,
         stack_profiles=STACK_PROFILES,
         pipelines=PIPELINES,
@@ -44,6 +46,7 @@ rule extract_tables:
     params:
         study=study_json("tables"),
         code=EXTRACTION,
+        stamps=stamped,
         folder=subpath(output.metrics, parent=True),
     message:
         "extract metrics and judge them" + ON_MACHINE

@@ -295,6 +295,20 @@ def test_an_edit_of_what_is_run_reruns_what_runs_it(copied):
     assert "profiled launch in host" in text and MEASUREMENTS[-1] not in text  # ceilings train nothing
 
 
+def test_tables_are_made_after_every_campaign_and_again_after_a_stamp(copied):
+    """The table of the ledger lists all campaigns, first starts among them, and mentions stamps."""
+    (seal,) = copied.glob("results/campaigns/smoke/*/*/starts.*/sealed.json")
+    seal.write_text("{ }")
+    assert "extract metrics" in planned(copied), "not without the last campaign, which may have failed before"
+    take_for_done(copied, SMOKE)
+    assert "nothing to be done" in planned(copied).lower()
+    stamps = seal.parents[2] / "stamps"
+    stamps.mkdir()
+    (stamps / "0123456789abcdef.json").write_text("{}")
+    text = planned(copied)
+    assert "extract metrics" in text and not [message for message in MEASUREMENTS if message in text]
+
+
 def test_an_arm_that_could_not_compile_is_measured_once_a_compiler_is_there(tmp_path):
     """The copy looks for a compiler that is nowhere; then for those that there are."""
     folder = copy_checkout(tmp_path / "tare")
