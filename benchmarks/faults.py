@@ -3,6 +3,7 @@
     make faults MINUTES=120                                          the same as the next line, with what tests need
     .venv/bin/python benchmarks/faults.py --minutes 120              goes on where the last call ended
     .venv/bin/python benchmarks/faults.py --kinds kill full_disk --minutes 30
+    .venv/bin/python benchmarks/faults.py --kept --minutes 60        goes on with what benchmarks/faults.json has
     .venv/bin/python benchmarks/faults.py --list                     what would be tried; nothing is started
     .venv/bin/python benchmarks/faults.py --publish                  benchmarks/faults.json, page faults.md of docs/
 
@@ -237,6 +238,12 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def kept_rows() -> list[Record]:
+    """Trials of the JSON that is kept, those first that were made again."""
+    found = read_json(KEPT) if KEPT.exists() else {}
+    return [*found["repeated"], *found["trials"]] if found.get("schema") == SCHEMA else []
+
+
 def publish(made: Path) -> None:
     """Write the JSON that is kept, and the page from it.
 
@@ -265,6 +272,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the trials that are left, and start nothing")
     parser.add_argument("--again", action="store_true", help="make those anew, too, in which something was wrong")
     parser.add_argument("--fresh", action="store_true", help="make the undisturbed runs anew, of this commit")
+    parser.add_argument(
+        "--kept", action="store_true", help=f"count trials of {KEPT.name} as made, also of elsewhere"
+    )
     parser.add_argument("--publish", action="store_true", help=f"write {KEPT.name} of this folder and the page")
     arguments = parser.parse_args()
     if arguments.minutes <= 0 or arguments.kills < 0:
@@ -280,6 +290,10 @@ def main() -> int:
         return 0
     journal = Journal(arguments.out.with_suffix(".jsonl"))
     rows = [row for row in journal.read() if row.pop("schema", None) == SCHEMA]
+    if arguments.kept and not rows:
+        rows = kept_rows()
+        for row in rows:
+            journal.append({"schema": SCHEMA, **row})
     seen = [row for row in latest(rows) if row["reason"] is None and not (arguments.again and is_bad(row))]
     wanted = remaining(seen, cases(arguments.kinds, arguments.environments, arguments.kills))
     if arguments.list:

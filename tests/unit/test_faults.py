@@ -782,6 +782,17 @@ def test_the_page_is_the_one_that_the_kept_results_give():
     assert faults.counts(kept["trials"], faults.cases(faults.KINDS, faults.ENVIRONMENTS)) == kept["counts"]
 
 
+def test_a_campaign_goes_on_with_the_trials_that_are_kept(tmp_path, monkeypatch):
+    kept = tmp_path / "kept.json"
+    monkeypatch.setattr(faults, "KEPT", kept)
+    assert faults.kept_rows() == []
+    first, again = (row_of(case) for case in faults.cases(["journal"], ["apptainer"])[:2])
+    write_json(kept, {"schema": faults.SCHEMA, "trials": [again], "repeated": [first]})
+    assert faults.kept_rows() == [first, again]
+    write_json(kept, {"schema": faults.SCHEMA + 1, "trials": [again], "repeated": []})
+    assert faults.kept_rows() == [], "of another form"
+
+
 def test_what_is_left_is_listed_and_nothing_is_published_before_there_is_anything(tmp_path):
     def call(*words):
         command = [sys.executable, str(BENCHMARKS / "faults.py"), "--out", str(tmp_path / "faults.json"), *words]
