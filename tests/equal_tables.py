@@ -32,6 +32,8 @@ MEASURED = frozenset(
 )  # fmt: skip
 # Metrics that are computed and not timed: equal in each run of a study.
 EXACT = ("loss", "flops", "samples_per_epoch", "parameters")
+# Of the correction for several comparisons: they count those of the whole study that have an interval.
+OF_ALL = frozenset({"alpha", "family_alpha", "family_size"})
 INSTANTS = ("samples", "device_samples")  # tables whose rows are as many as a launch lasted
 WHAT = ("metric", "item", "operator", "family", "kernel", "path")  # the first that a table has groups its rows
 Row = dict[str, str]
@@ -143,7 +145,13 @@ def _columns(rows: Sequence[Row]) -> list[str]:
 
 
 def _without(rows: Sequence[Row], campaigns: Sequence[str]) -> list[Row]:
-    return [row for row in rows if not _is_of(row, campaigns)]
+    """Rows of other campaigns; where there are some apart, without what all comparisons of a study share."""
+    shared = OF_ALL if campaigns else frozenset()
+    return [
+        {name: text for name, text in row.items() if name not in shared}
+        for row in rows
+        if not _is_of(row, campaigns)
+    ]
 
 
 def _is_of(row: Row, campaigns: Sequence[str]) -> bool:

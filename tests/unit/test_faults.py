@@ -275,6 +275,18 @@ def test_a_campaign_with_a_recorded_failure_is_compared_by_its_presence():
     )
 
 
+def test_a_failure_changes_the_correction_of_all_comparisons():
+    """Rows of another campaign keep all but what the correction for several comparisons gives them."""
+
+    def causes(**more):
+        return {"verdicts": [{"campaign": "causes.docker+host", "n_units": "1", "alpha": "0.05", **more}]}
+
+    nothing = equal_tables.Loose()
+    assert equal_tables.differences(causes(), causes(alpha="0.01"), nothing)
+    assert equal_tables.differences(causes(), causes(alpha="0.01"), nothing, ["rounds.docker+host"]) == []
+    assert equal_tables.differences(causes(), causes(n_units="2"), nothing, ["rounds.docker+host"])
+
+
 def test_starts_that_failed_are_found_by_the_kind_that_their_table_names():
     rows = [{"campaign": "starts", "launch": "docker", "item": "cold_start_s", "kind": "measured"}]
     failed = [{**rows[0], "kind": "unavailable"}]
