@@ -23,7 +23,7 @@ Kinds of faults (KINDS): `kill`, 100 times in all: SIGKILL of a random process o
 `full_disk`, `read_only`: disks of the trial alone, in a mount namespace (needs root). `memory`: the limit of a
 control group (needs root). `hang`: a process is stopped for good, and the run interrupted. `network`: a download
 from a bad server. `journal`: cut in its last row, read, and gone on with. `two_runs`: at once, in one folder and in
-two. `clock`: steps of an hour, by libfaketime (Debian's package faketime) for programs, and by times of files; the
+two. `clock`: steps of an hour, by faulting/wall_clock.c for programs (which needs gcc), and by times of files; the
 machine's own clock is left alone. `leftovers`: of an earlier crash.
 
 What a machine can't try, or what ended before it could be disturbed, is a row with its reason; the next call tries

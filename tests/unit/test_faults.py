@@ -724,9 +724,7 @@ def a_result():
     rows[at] |= {"recorded": {"rounds.docker+host": ["unit 1, docker: killed"]}}
     for row in rows:
         if row["kind"] == "clock":
-            row |= dict.fromkeys(("finished", "units", "tables")) | {
-                "reason": "libfaketime is not there | install it"
-            }
+            row |= dict.fromkeys(("finished", "units", "tables")) | {"reason": "gcc is not there | install it"}
         if row["kind"] == "network":
             row |= {"units": None}
     before = {**rows[0], "problems": ["it was repaired"]}
@@ -747,10 +745,7 @@ def test_the_page_has_each_kind_and_place_with_its_counts_and_what_was_wrong_in_
     assert f"| {all_of} | {all_of} | {all_of} | **{count - 1} of {count}** |" in cells["killed (SIGKILL)", "guard"]
     worker = next(one for one in found["counts"] if one["where"] == "worker")
     assert worker["recorded"] == 1
-    assert (
-        "| 0 of 1: libfaketime is not there \\| install it |"
-        in cells["clock steps by an hour", "forwards, programs"]
-    )
+    assert "| 0 of 1: gcc is not there \\| install it |" in cells["clock steps by an hour", "forwards, programs"]
     assert "| 1 of 1 | 1 of 1 |  | 1 of 1 |" in cells["bad download", "redirect to a page of HTML"]
     assert len(found["counts"]) == len(lines_of_first_table(lines)) - 2
     assert "metrics.csv: missing,\n1 times\nmounts: /x" in page and "`samples: : its rows`" in page
@@ -792,6 +787,24 @@ def test_the_page_is_the_one_that_the_kept_results_give():
     kept = read_json(faults.KEPT)
     assert faults.PAGE.read_text() == faults_page.page(kept)
     assert faults.counts(kept["trials"], faults.cases(faults.KINDS, faults.ENVIRONMENTS)) == kept["counts"]
+
+
+def test_the_wall_clock_of_a_program_steps_while_it_runs_and_no_other_clock(tmp_path):
+    offset = tmp_path / "offset"
+    offset.write_text("0")
+    code = (
+        "import pathlib, sys, time, datetime\n"
+        "was, began = time.time(), time.monotonic()\n"
+        "pathlib.Path(sys.argv[1]).write_text('-3600')\n"
+        "time.sleep(0.01)\n"
+        "print(time.time() - was, datetime.datetime.now().timestamp() - was, time.monotonic() - began)"
+    )
+    moved = fault_trials.wall_clock(tmp_path / "clock.so", offset)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(offset)], env={**os.environ, **moved}, capture_output=True, text=True
+    )
+    by_time, by_date, monotonic = map(float, done.stdout.split())
+    assert -3600 < by_time < -3590 and -3600 < by_date < -3590 and 0.01 <= monotonic < 10, done.stderr
 
 
 def test_a_campaign_goes_on_with_the_trials_that_are_kept(tmp_path, monkeypatch):
