@@ -253,6 +253,8 @@ def publish(made: Path) -> None:
     if not made.exists():
         raise UserError(f"{made} is not there: run the campaign first")
     found = json.loads(made.read_text(encoding="utf-8").replace(f"{ROOT}/", ""))  # paths of this checkout
+    if KEPT.exists():  # what a person has to know of rows that it may hold still
+        found["remarks"] = read_json(KEPT).get("remarks", [])
     write_json(KEPT, found)
     write_text(PAGE, faults_page.page(found))
     say(f"{PAGE} is written; a page that is new belongs into mkdocs.yml, and into `generated` of tests/style.yaml")
@@ -272,9 +274,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the trials that are left, and start nothing")
     parser.add_argument("--again", action="store_true", help="make those anew, too, in which something was wrong")
     parser.add_argument("--fresh", action="store_true", help="make the undisturbed runs anew, of this commit")
-    parser.add_argument(
-        "--kept", action="store_true", help=f"count trials of {KEPT.name} as made, also of elsewhere"
-    )
+    parser.add_argument("--kept", action="store_true", help=f"take over the trials of {KEPT.name}")
     parser.add_argument("--publish", action="store_true", help=f"write {KEPT.name} of this folder and the page")
     arguments = parser.parse_args()
     if arguments.minutes <= 0 or arguments.kills < 0:

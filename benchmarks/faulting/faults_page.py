@@ -49,6 +49,7 @@ def page(found: Record) -> str:
         "trials, and `benchmarks/faults.json` has each of them.",
         "",
     ]
+    lines += [line for remark in found.get("remarks", ()) for line in (remark, "")]
     lines += [*_table(HEADER, [_cells(one) for one in found["counts"]]), ""]
     lines += [*_kills(rows), *_problems(rows, "What was wrong")]
     lines += [*_problems(found["repeated"], "What was wrong, and was tried again"), *_loose(found["loose"])]
@@ -64,7 +65,7 @@ def _about(found: Record, rows: Sequence[Record]) -> str:
     seconds = ", ".join(f"{took:.0f} s in {name}" for name, took in sorted(found["undisturbed_s"].items()))
     planned = sum(one["planned"] for one in found["counts"])
     text = f"{len(tried)} of {planned} planned trials have run, on {machines}, {when}. "
-    text += f"In {bad} of them something was wrong. " if bad else "Nothing was wrong in any of them. "
+    text += f"In {bad} of them something was wrong. " if bad else "Nothing was wrong in the last try of each. "
     return text + (f"An undisturbed run of the study took {seconds}." if seconds else "")
 
 

@@ -67,7 +67,7 @@ def cost_lines(found: Sequence[JobAnswer]) -> list[str]:
 def _cost_line(own: Sequence[JobAnswer], *, counted: bool) -> str:
     once, step = (
         (min(one[0] for one in known), max(one[1] for one in known))
-        for known in ([one.once_s for one in own if one.once_s], [one.step for one in own if one.step])
+        for known in zip(*((one.once_s, one.step) for one in own if one.once_s and one.step), strict=True)
     )
     name = env_title(own[0].env, short=True)
     several = f" ({len(own)} workloads)" if counted and len(own) > 1 else ""
