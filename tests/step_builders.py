@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from tare.model.records.launches import Alike
 from tare.predict import cases, work
 from tare.worker.families import CONVOLUTION, ELEMENT_WISE, PRODUCT
 
@@ -23,18 +24,24 @@ BATCHES = (16, 32, 64, 128)
 
 def drawn_work(generator, batch):
     """A step of a workload that is drawn: calls by workload, FLOPs and bytes by batch."""
-    rows = {}
+    rows = []
     for family in FACTORS:
         calls, flops, moved = generator.integers(5, 150), *10 ** generator.uniform((5.5, 4.5), (6.5, 5.5))
         plain = family == ELEMENT_WISE
-        rows[family] = {
-            **{"calls": int(calls), "bytes": int(moved * batch)},
-            **{
-                "flops": 0 if plain else int(flops * batch),
-                "elementwise_flops": int(moved * batch / 8) if plain else 0,
-            },
-        }
-    return work.Work(families=rows)
+        calls, flops, moved = int(calls), int(flops * batch), int(moved * batch)
+        rows.append(
+            alike(
+                family, calls, moved=moved // calls, flops=0 if plain else flops // calls,
+                elementwise_flops=moved // 8 // calls if plain else 0,
+            )
+        )  # fmt: skip
+    return work.Work(alike=tuple(rows))
+
+
+def alike(family, calls=1, *, moved=1, operator=None, **counts):
+    """Calls of a family, each of which moves so many bytes."""
+    row = {"operator": operator or f"aten::{family}", "family": family, "calls": calls, "bytes": moved}
+    return Alike(**{**row, "flops": 0, "elementwise_flops": 0, **counts})
 
 
 def truth(case):

@@ -1,8 +1,8 @@
-"""A training step on a target, the roofs above its families of operators, and a step that was timed.
+"""A training step on a target, what its families of operators take there alone, and a step that was timed.
 
-A roof is looked up at the size of the mean call of a family: bandwidth at its bytes, products at the side of the
-square matrices whose product has its FLOPs. Between measured sizes logarithms are interpolated; beyond them the
-last counts. Where operators of a family were timed alone, their rates are its roof in the place of the ceilings'.
+The roof of a call is looked up at its size: bandwidth at its bytes, products at the side of the square matrices
+whose product has its FLOPs. Between measured sizes logarithms are interpolated; beyond them the last counts. Calls
+that were timed alone on the target say how far from its roof a call is (tare/predict/operators.py).
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from pydantic import AfterValidator, Field, model_validator
 
 from tare.analysis.capacity import ceilings
 from tare.core.errors import UnavailableError
-from tare.model.records.launches import Count, OperatorRate
+from tare.model.levels import ALLOCATOR
+from tare.model.records.launches import Alike
 from tare.model.records.measured import CeilingsRecord, Device
 from tare.model.schema import Count as AtLeastOne
 from tare.model.schema import Positive, Record
+from tare.predict.operators import CallTimes, TimedCalls
 from tare.predict.work import Work
-from tare.worker.families import CONVOLUTION, PRODUCT
+from tare.worker.allocator import STEADY
 
 STREAM = "triad"  # the kernel whose bandwidth is the roof: it reads two arrays and writes one, as operators do
 PRECISION = "float32"
-COMPUTES = (CONVOLUTION, PRODUCT)  # families whose work is measured by FLOPs, not by bytes
 
 
 class Rate(Record):
@@ -40,6 +41,7 @@ def _ordered(rates: tuple[Rate, ...]) -> tuple[Rate, ...]:
 
 
 Settings = tuple[tuple[str, str], ...]  # levels by factor, sorted
+STEADY_ALONE: Settings = ((ALLOCATOR, STEADY),)
 Rates = Annotated[tuple[Rate, ...], Field(min_length=1), AfterValidator(_ordered)]
 
 
@@ -52,8 +54,7 @@ class Target(Record):
     threads: AtLeastOne
     bandwidths: Rates
     products: Mapping[str, Rates]  # by precision
-    # By family, of operators that were timed alone in PRECISION: FLOP/s of COMPUTES, bytes/s of the others.
-    operators: Mapping[str, Rates] = Field(default_factory=dict)
+    operators: tuple[TimedCalls, ...] = ()  # that were timed alone, in PRECISION
 
     def bytes_per_s(self, working_set: float) -> float:
         """Bandwidth of a working set of so many bytes."""
@@ -66,6 +67,18 @@ class Target(Record):
             reason = f"{self.machine} has no ceiling of products in {precision}, only in {measured}"
             raise UnavailableError(reason, "measure its ceilings with a stack that computes in it")
         return _at(self.products[precision], size)
+
+    def roof_of(self, precision: str, call: Alike) -> float:
+        """Seconds of a call at least: computing or moving, whichever is longer."""
+        moving = call.bytes / self.bytes_per_s(call.bytes) if call.bytes else 0.0
+        flops = call.flops + call.elementwise_flops
+        computing = flops / self.flop_per_s(precision, side_of(flops)) if flops else 0.0
+        return max(moving, computing)
+
+    @cached_property
+    def times(self) -> CallTimes:
+        """What calls take in PRECISION."""
+        return CallTimes(self.operators, lambda call: self.roof_of(PRECISION, call))
 
 
 class Case(Record):
@@ -82,21 +95,19 @@ class Case(Record):
     settings: Settings = ()  # of the framework, those that are not its default
     factor: Positive = 1.0  # by which they were measured to multiply a step there
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether the allocator keeps memory that was freed, and asks the kernel for none in a step."""
+        return STEADY_ALONE[0] in self.settings
+
     @cached_property
     def roofs(self) -> dict[str, float]:
-        """Seconds that each family takes at least by the ceilings: computing or moving, whichever is longer."""
-        found = {}
-        for family, row in self.work.families.items():
-            calls, flops = max(1, row.calls), self.work.flops(family)
-            alone = self.target.operators.get(family) if self.precision == PRECISION else None
-            if alone is not None:
-                does, size = size_of(family, row)
-                found[family] = does / _at(alone, size) if does else 0.0
-                continue
-            moving = row.bytes / self.target.bytes_per_s(row.bytes / calls) if row.bytes else 0.0
-            size = side_of(flops / calls)
-            computing = flops / self.target.flop_per_s(self.precision, size) if flops else 0.0
-            found[family] = max(moving, computing)
+        """Seconds of each family, by what its calls take alone; where none was timed, at least."""
+        found: dict[str, float] = {}
+        for call in self.work.alike:
+            is_timed = self.precision == PRECISION
+            own = self.target.times.seconds(call) if is_timed else self.target.roof_of(self.precision, call)
+            found[call.family] = found.get(call.family, 0.0) + call.calls * own
         return found
 
 
@@ -132,35 +143,13 @@ def target_of(record: CeilingsRecord) -> Target:
             {row.working_set_bytes: row.bytes_per_s for row in found.bandwidth if row.kernel == STREAM}
         ),
         products={precision: _rates(own) for precision, own in products.items()},
-        operators=_alone(found.operators),
+        operators=tuple(TimedCalls(alike=row.alike, seconds=row.seconds) for row in found.operators),
     )
 
 
 def side_of(flops: float) -> float:
     """Rows of the square matrices whose product has so many FLOPs."""
     return float((flops / 2) ** (1 / 3))
-
-
-def size_of(family: str, count: Count) -> tuple[float, float]:
-    """What calls of a family do together, FLOPs or bytes, and the size at which their rate is looked up."""
-    calls = max(1, count.calls)
-    if family in COMPUTES:
-        return count.flops, side_of(count.flops / calls)
-    return count.bytes, count.bytes / calls
-
-
-def _alone(rows: Sequence[OperatorRate]) -> dict[str, Rates]:
-    """Rates of each family by size: of its operators at one scale together."""
-    sums: dict[tuple[str, int], list[OperatorRate]] = {}
-    for row in rows:
-        sums.setdefault((row.family, row.scale), []).append(row)
-    found: dict[str, dict[float, float]] = {}
-    for (family, _), own in sums.items():
-        count = Count(**{name: sum(getattr(row, name) for row in own) for name in ("calls", "flops", "bytes")})
-        does, size = size_of(family, count)
-        if does:
-            found.setdefault(family, {})[size] = does / sum(row.seconds for row in own)
-    return {family: _rates(by_size) for family, by_size in found.items()}
 
 
 def _rates(by_size: Mapping[int, float] | Mapping[float, float]) -> tuple[Rate, ...]:

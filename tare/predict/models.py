@@ -2,8 +2,9 @@
 
 - `linear`: least squares on sizes of the job and rates of the target, as the linear model that modak2020 fits to
   benchmarks. Its predictors are chosen here: config/published/modak2020.yaml holds nothing of that model.
-- `roofline`: each family's roof by its own factor, an overhead for each call and one for each step, none of
-  them negative, and what the environment was measured to add. Fitted to relative errors.
+- `roofline`: what each family's calls take alone by its own factor, an overhead for each call, each step and
+  each byte of new memory, none of them negative, and what the environment was measured to add. Fitted to relative
+  errors.
 - `corrected`: the roofline's, times a factor that a Gaussian process learns from its relative errors; far from what
   was observed the factor goes back to one.
 """
@@ -21,7 +22,10 @@ from tare.core.errors import UnavailableError
 from tare.predict.cases import Case, Observation
 from tare.worker.families import FAMILIES
 
-PULL = 1e-4  # weight of the factor that all families have in common; an observation has 1
+# Weight of the factor that all families have in common, where their calls were timed alone on the target, and where
+# only its ceilings are known; an observation has 1.
+PULL_TIMED, PULL = 10.0, 1e-4
+NEW_MEMORY = "new memory"  # the part of a step in which the allocator asks the kernel for memory
 LARGE_SIZE = 1e12  # at which a ceiling is its last value
 NO_LEARNING = "the corrected model needs scikit-learn, which is not installed"
 
@@ -79,6 +83,7 @@ class Linear:
                 *(case.batch, case.work.all_flops, case.work.all_bytes, case.work.all_calls, case.target.threads),
                 case.target.bytes_per_s(LARGE_SIZE),
                 case.target.flop_per_s(case.precision, LARGE_SIZE),
+                *_overheads(case)[2:],
                 case.environment_step_s,
             )
             for case in cases
@@ -102,6 +107,13 @@ def fit_linear(rows: Sequence[Observation]) -> Linear:
     return Linear(scaling=scaling, weights=weights, least=float(seconds.min()))
 
 
+def _overheads(case: Case) -> tuple[float, float, float, float]:
+    """Calls, steps, and bytes of new memory, which a steady allocator does not ask the kernel for."""
+    work = case.work
+    made, mapped = (0, 0) if case.is_steady else (work.made_bytes, work.mapped_bytes)
+    return work.all_calls, 1.0, made, mapped
+
+
 @dataclass(frozen=True, kw_only=True)
 class Roofline:
     """How many times its roof each family takes, and overheads."""
@@ -109,12 +121,20 @@ class Roofline:
     factors: Mapping[str, float]
     call_s: float
     step_s: float
+    made_byte_s: float  # of new memory, but for what follows
+    mapped_byte_s: float  # of tensors so large that the allocator maps new memory for each
 
     def parts(self, case: Case) -> dict[str, float]:
         """Seconds of each family, of calls, of the step as such, and of the environment."""
         own = {family: self.factors[family] * roof for family, roof in case.roofs.items()}
-        calls = self.call_s * case.work.all_calls
-        return own | {"calls": calls, "step": self.step_s, "environment": case.environment_step_s}
+        overheads = np.array([self.call_s, self.step_s, self.made_byte_s, self.mapped_byte_s]) * _overheads(case)
+        calls, step, *memory = map(float, overheads)
+        return own | {
+            "calls": calls,
+            "step": step,
+            NEW_MEMORY: sum(memory),
+            "environment": case.environment_step_s,
+        }
 
     def predict(self, cases: Sequence[Case]) -> np.ndarray:
         """See `Model`."""
@@ -123,20 +143,24 @@ class Roofline:
 
 
 def fit_roofline(rows: Sequence[Observation]) -> Roofline:
-    """Non-negative least squares of relative errors; a family that hardly weighs takes the factor common to all."""
+    """Non-negative least squares of relative errors; factors of families stay near the one common to all."""
     from scipy import optimize  # whose import takes half a second
 
     seconds = _seconds(rows)
     roofs = np.array([[row.roofs.get(family, 0.0) for family in FAMILIES] for row in rows])
-    overheads = np.array([[row.work.all_calls, 1.0] for row in rows])
+    overheads = np.array([_overheads(row) for row in rows])
     wanted = 1 - np.array([row.environment_step_s for row in rows]) / seconds
     pooled = np.column_stack([roofs.sum(axis=1), overheads]) / seconds[:, None]
     common = optimize.nnls(pooled, wanted)[0][0]
-    pull = np.eye(len(FAMILIES), len(FAMILIES) + overheads.shape[1]) * np.sqrt(PULL)
+    weight = np.sqrt(PULL_TIMED if all(row.target.operators for row in rows) else PULL)
+    pull = np.eye(len(FAMILIES), len(FAMILIES) + overheads.shape[1]) * weight
     design = np.vstack([np.column_stack([roofs, overheads]) / seconds[:, None], pull])
-    found = optimize.nnls(design, np.concatenate([wanted, np.full(len(FAMILIES), common * np.sqrt(PULL))]))[0]
+    found = optimize.nnls(design, np.concatenate([wanted, np.full(len(FAMILIES), common * weight)]))[0]
     factors = dict(zip(FAMILIES, map(float, found), strict=False))
-    return Roofline(factors=factors, call_s=float(found[-2]), step_s=float(found[-1]))
+    call_s, step_s, made_byte_s, mapped_byte_s = map(float, found[len(FAMILIES) :])
+    return Roofline(
+        factors=factors, call_s=call_s, step_s=step_s, made_byte_s=made_byte_s, mapped_byte_s=mapped_byte_s
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +179,9 @@ class Corrected:
             parts = roofline.parts(case)
             total = sum(parts.values())
             sizes = np.log([total, case.batch, case.target.threads])
-            rows.append([*sizes, *(parts.get(name, 0.0) / total for name in (*FAMILIES, "calls", "step"))])
+            rows.append(
+                [*sizes, *(parts.get(name, 0.0) / total for name in (*FAMILIES, "calls", "step", NEW_MEMORY))]
+            )
         found: np.ndarray = np.array(rows)
         return found
 

@@ -3,6 +3,7 @@
 What an environment adds to a step is the median difference of its cells from the host's of the same job and
 threads, and never less than nothing: predictions have no place for an environment that makes steps faster. What a
 setting multiplies a step by is the median over networks of such ratios; of a row's own, that of the other networks.
+A steady allocator multiplies by nothing: models know what it saves.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tare.core.progress import say
 from tare.model.records.measured import GridCell
 from tare.model.registry import HOST, whole_options
 from tare.model.schema import read
-from tare.predict.cases import Observation, Settings
+from tare.predict.cases import STEADY_ALONE, Observation, Settings
 from tare.predict.targets import TargetRecord
 from tare.predict.work import Work, of_counts
 
@@ -68,12 +69,16 @@ class Effects:
 
     @property
     def factors(self) -> dict[Settings, float]:
-        """What settings multiply a step by that were timed on two networks at least."""
-        return {settings: _median(own.values()) for settings, own in self.setting_logs.items() if len(own) > 1}
+        """What settings multiply a step by that were timed on two networks at least; STEADY_ALONE: nothing."""
+        return {
+            settings: 1.0 if settings == STEADY_ALONE else _median(own.values())
+            for settings, own in self.setting_logs.items()
+            if len(own) > 1
+        }
 
     def factor_without(self, settings: Settings, network: str) -> float | None:
         """What settings multiply steps of the other networks by; None where there are none."""
-        if not settings:
+        if not settings or settings == STEADY_ALONE:
             return 1.0
         others = [own for title, own in self.setting_logs.get(settings, {}).items() if title != network]
         return _median(others) if others else None

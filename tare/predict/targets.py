@@ -29,7 +29,7 @@ REMEASURE = "measure it on this machine: `tare target`"
 class TargetRecord(FileRecord):
     """Everything that predictions take from a target."""
 
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
     REMAKE: ClassVar[str] = "measure it again: `tare target`"
 
     machine: MachineName

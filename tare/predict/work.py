@@ -1,4 +1,4 @@
-"""What one training step does, whatever it runs on: calls, FLOPs and bytes of each family of operators.
+"""What one training step does, whatever it runs on: calls, FLOPs and bytes of operators.
 
 A profiled launch counts a step as it trains; `tare.worker.counting.count_shapes` counts one from shapes alone. Both
 count by dispatch, and both are modelled: bytes are those of operators, without any reuse.
@@ -7,28 +7,44 @@ count by dispatch, and both are modelled: bytes are those of operators, without 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import AfterValidator
 
 from tare.core.errors import UnavailableError
-from tare.model.records.launches import Count, Counts
-from tare.model.records.measured import ProfileRecord
+from tare.model.records.launches import Alike, Count, Counts
 from tare.model.schema import Record
 from tare.worker.families import FAMILIES
 
+NOTHING = Count(calls=0, flops=0, bytes=0)
 
-def _known(families: Mapping[str, Count]) -> Mapping[str, Count]:
-    unknown = sorted(set(families) - set(FAMILIES))
-    if unknown or not families:
+
+def _known(calls: tuple[Alike, ...]) -> tuple[Alike, ...]:
+    unknown = sorted({call.family for call in calls} - set(FAMILIES))
+    if unknown or not calls:
         raise ValueError(f"families of operators are some of {', '.join(FAMILIES)}, not {unknown}")
-    return families
+    return calls
 
 
 class Work(Record):
-    """What one training step does, by family of operators."""
+    """What one training step does: its calls of operators, those that do the same in one row."""
 
-    families: Annotated[Mapping[str, Count], AfterValidator(_known)]
+    alike: Annotated[tuple[Alike, ...], AfterValidator(_known)]
+
+    @cached_property
+    def families(self) -> Mapping[str, Count]:
+        """The same by family of operators."""
+        found: dict[str, Count] = {}
+        for call in self.alike:
+            before = found.get(call.family, NOTHING)
+            found[call.family] = Count(
+                calls=before.calls + call.calls,
+                flops=before.flops + call.calls * call.flops,
+                elementwise_flops=before.elementwise_flops + call.calls * call.elementwise_flops,
+                bytes=before.bytes + call.calls * call.bytes,
+            )
+        return found
 
     def flops(self, family: str) -> int:
         """Multiply-adds count two, elements of an element-wise operator's output one (tare/worker/families.py)."""
@@ -49,14 +65,19 @@ class Work(Record):
         """Calls of operators, views and other calls that move nothing included."""
         return sum(row.calls for row in self.families.values())
 
+    @property
+    def made_bytes(self) -> int:
+        """Bytes of all new tensors, but for those of `mapped_bytes`."""
+        return sum(call.calls * (call.made_bytes - call.mapped_bytes) for call in self.alike)
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Bytes of new tensors so large that glibc maps new memory for each."""
+        return sum(call.calls * call.mapped_bytes for call in self.alike)
+
 
 def of_counts(counts: Counts) -> Work:
     """The work of a counted step. Raises UnavailableError: it could not be counted, and why."""
-    if counts.families is None:
-        raise UnavailableError(f"the work of a step is not known: {counts.reason}")
-    return Work(families=counts.families)
-
-
-def of_profile(record: ProfileRecord) -> Work:
-    """The work of a profiled launch's step. Raises IntegrityError: no record; UnavailableError: no counts."""
-    return of_counts(record.profiled().counts)
+    if not counts.alike:
+        raise UnavailableError(f"the work of a step is not known: {counts.reason or 'its calls were not counted'}")
+    return Work(alike=counts.alike)

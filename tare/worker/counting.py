@@ -14,29 +14,54 @@ from tare.worker.families import caller_family, computes, family
 ENTER, EXIT = "profiler::_record_function_enter", "profiler::_record_function_exit"
 ASKED = "prim::device"  # by which dispatch asks where a tensor without storage is
 Row = Dict[str, int]
+MAPPED_BYTES = 32 << 20  # from which on glibc always asks the kernel for memory, and gives it back when it is free
+ALIKE = ("calls", "operator", "family", "flops", "elementwise_flops", "bytes", "made_bytes", "mapped_bytes")
+SIZES = 3  # of the first tensors that a call reads: with its FLOPs and bytes they say the shape of a product
 COUNTED = ("calls", "flops", "elementwise_flops", "bytes")
 
 
 class Counts(object):
-    """The rows by operator and by family, and which calls the step is inside of."""
+    """The rows by operator, by family and by what a call does, and which calls the step is inside of."""
 
     def __init__(self) -> None:
         self.operators: Dict[str, Row] = {}
         self.families: Dict[str, Row] = {}
+        self.calls: Dict[Tuple[Any, ...], int] = {}
         self.inside: List[Optional[str]] = []
 
     def row(self, table: Dict[str, Row], name: str) -> Row:
         """The row of `name`, made if it is new."""
         return table.setdefault(name, dict.fromkeys(COUNTED, 0))
 
-    def add(self, operator: str, elements: int, moved: int) -> None:
-        """One call of an operator: elements of its outputs, bytes read and written."""
+    def add(
+        self,
+        operator: str,
+        elements: int,
+        moved: int,
+        flops: int = 0,
+        sizes: Tuple[int, ...] = (),
+        made: Sequence[int] = (),
+    ) -> None:
+        """One call: elements of its outputs, bytes that it moves, FLOPs of a product, `sizes` of what it reads,
+        bytes of each tensor that it makes.
+        """
         owner = family(operator, next((name for name in reversed(self.inside) if name), None))
+        elementwise = elements if computes(operator, owner) else 0
         for row in (self.row(self.operators, operator), self.row(self.families, owner)):
             row["calls"] += 1
+            row["flops"] += flops
+            row["elementwise_flops"] += elementwise
             row["bytes"] += moved
-            if computes(operator, owner):
-                row["elementwise_flops"] += elements
+        mapped = sum(one for one in made if one >= MAPPED_BYTES)
+        alike = (operator, owner, flops, elementwise, moved, sum(made), mapped, sizes)
+        self.calls[alike] = self.calls.get(alike, 0) + 1
+
+    @property
+    def alike(self) -> List[Dict[str, Any]]:
+        """Calls that do the same, as one row: of what operator and family, how many, and what one of them does."""
+        return [
+            dict(zip(ALIKE, (calls,) + alike[:-1]), sizes=list(alike[-1])) for alike, calls in self.calls.items()
+        ]
 
     def follow(self, operator: str, args: Sequence[Any]) -> None:
         """Enter or leave a call that says its name to the profiler, as an optimizer's step does."""
@@ -48,8 +73,8 @@ class Counts(object):
 
 def count_step(torch: Any, training: Any, batch: Any) -> Dict[str, Any]:
     """Counts of one step, or the reason why this framework can't count. Returns {"operators": {name: row},
-    "families": {name: row}, "reason": None}, a row being {"calls", "flops", "elementwise_flops", "bytes"}; or both
-    None and a reason.
+    "families": {name: row}, "alike": [row of one call, with "operator" and "family"], "reason": None}, a row being
+    {"calls", "flops", "elementwise_flops", "bytes"}; or None each and a reason.
     """
     try:
         from torch.utils._python_dispatch import TorchDispatchMode
@@ -60,11 +85,13 @@ def count_step(torch: Any, training: Any, batch: Any) -> Dict[str, Any]:
         return {"operators": None, "families": None, "reason": reason}
 
     counts = Counts()
+    flop_counter = FlopCounterMode(display=False, custom_mapping=further_formulas(torch))
 
     class ByteCounter(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Optional[Dict[str, Any]] = None
         ) -> Any:
+            before = flop_counter.get_total_flops()
             result = func(*args, **(kwargs or {}))
             name = func.name().split(".")[0]
             if name == ASKED:
@@ -73,22 +100,36 @@ def count_step(torch: Any, training: Any, batch: Any) -> Dict[str, Any]:
             if not outputs or outputs[0] is None:  # in place, over lists of tensors
                 outputs = tree_flatten(args[:1])[0]
             elements, moved = 0, 0
+            sizes: Tuple[int, ...] = ()
+            made: List[int] = []
             if not func.is_view:
+                given = tree_flatten((args, kwargs))[0]
                 elements = sum(v.numel() for v in outputs if isinstance(v, torch.Tensor))
-                moved = tensor_bytes(torch, tree_flatten((args, kwargs))[0])
-                moved += tensor_bytes(torch, tree_flatten(result)[0])
-            counts.add(name, elements, moved)
+                moved = tensor_bytes(torch, given) + tensor_bytes(torch, tree_flatten(result)[0])
+                sizes = tuple(v.numel() for v in given if isinstance(v, torch.Tensor))[:SIZES]
+                made = [tensor_bytes(torch, [one]) for one in made_by(func, result)]
+            counts.add(name, elements, moved, int(flop_counter.get_total_flops() - before), sizes, made)
             counts.follow(name, args)
             return result
 
-    flop_counter = FlopCounterMode(display=False, custom_mapping=further_formulas(torch))
     with flop_counter, ByteCounter(), dropout_watch(torch, counts):
         training.step(batch)
-    for operator, flops in flop_counter.get_flop_counts().get("Global", {}).items():
-        name = "aten::" + str(operator).split(".")[-1]
-        counts.row(counts.operators, name)["flops"] += int(flops)
-        counts.row(counts.families, family(name))["flops"] += int(flops)
-    return {"operators": counts.operators, "families": counts.families, "reason": None}
+    return {
+        "operators": counts.operators,
+        "families": counts.families,
+        "alike": counts.alike,
+        "reason": None,
+    }
+
+
+def made_by(operator: Any, result: Any) -> List[Any]:
+    """What a call returns that is none of its arguments, by its schema."""
+    results = result if isinstance(result, tuple) else (result,)
+    found: List[Any] = []
+    for declared, one in zip(operator._schema.returns, results):
+        if declared.alias_info is None:
+            found += one if isinstance(one, list) else [one]
+    return found
 
 
 def count_shapes(

@@ -2,20 +2,19 @@
 
 import importlib
 import math
-import random
 from types import SimpleNamespace
 
 import builders
 import numpy as np
 import pytest
 from campaign_builders import inside as inside_of
-from step_builders import BATCHES, CALL_S, FACTORS, STEP_S, TARGET, observed
+from step_builders import BATCHES, CALL_S, FACTORS, STEP_S, TARGET, alike, observed
 
 from tare.core.errors import TareError, UnavailableError
 from tare.model.records.launches import Counts
-from tare.model.records.measured import CeilingsRecord, ProfileRecord
+from tare.model.records.measured import CeilingsRecord
 from tare.model.schema import parse
-from tare.predict import cases, judge, models, predictor, work
+from tare.predict import cases, judge, models, operators, predictor, work
 from tare.stats import conformal
 from tare.worker import counting
 from tare.worker.families import ELEMENT_WISE, LOOKUP, PRODUCT
@@ -75,25 +74,15 @@ def test_a_step_that_depends_on_values_is_told_as_such():
         work.of_counts(parse(Counts, found, "counts"))
 
 
-def test_the_work_of_a_profiled_launch_is_what_it_counted(tmp_path):
-    content = builders.profile_record("s", "mnist_cnn", "host", tmp_path, random.Random(1))
-    del content["schema"]  # of its file
-    found = work.of_profile(parse(ProfileRecord, content, "profile"))
-    assert found.all_calls == sum(row[0] for row in builders.OPERATORS.values())
-    assert found.all_bytes == sum(row[3] for row in builders.OPERATORS.values())
-    assert found.flops(PRODUCT) == 151_000_000 + 302_000_000 and found.all_flops > found.flops(PRODUCT)
-
-
 def test_families_have_names_that_the_worker_gives():
-    row = {"calls": 1, "flops": 1, "bytes": 1}
     with pytest.raises(TareError, match="families of operators are some of convolution"):
-        parse(work.Work, {"families": {"conv": row}}, "work")
+        parse(work.Work, {"alike": [alike("conv").to_json()]}, "work")
 
 
 # --- roofs
 
 
-def test_a_roof_is_looked_up_at_the_size_of_the_mean_call():
+def test_a_roof_is_looked_up_at_the_size_of_a_call():
     assert TARGET.bytes_per_s(1e7) == pytest.approx(10**10.5)  # half way, in logarithms
     assert TARGET.bytes_per_s(1) == pytest.approx(1e11) and TARGET.flop_per_s("float32", 256) == pytest.approx(
         10**10.5
@@ -101,12 +90,63 @@ def test_a_roof_is_looked_up_at_the_size_of_the_mean_call():
     with pytest.raises(UnavailableError, match="no ceiling of products in float16, only in float32"):
         TARGET.flop_per_s("float16", 256)
     # two products of 1024 x 1024 matrices that move next to nothing; a copy of 1e9 bytes
-    families = {
-        PRODUCT: {"calls": 2, "flops": 4 * 1024**3, "bytes": 10},
-        ELEMENT_WISE: {"calls": 1, "flops": 0, "bytes": 10**9},
-    }
-    case = observed(1)[0].replace(work=work.Work(families=families))
+    calls = (alike(PRODUCT, 2, flops=2 * 1024**3, moved=5), alike(ELEMENT_WISE, moved=10**9))
+    case = observed(1)[0].replace(work=work.Work(alike=calls))
     assert case.roofs == pytest.approx({PRODUCT: 4 * 1024**3 / 1e11, ELEMENT_WISE: 0.1})
+
+
+def test_calls_take_what_calls_of_their_operator_took_alone_or_those_of_their_family():
+    timed = [
+        operators.TimedCalls(
+            alike=(alike(PRODUCT, operator="aten::mm", flops=2 * size**3, moved=12 * size**2),),
+            seconds=factor * size**3,
+        )
+        for size in (64, 128, 256, 512)
+        for factor in (1e-10,)
+    ] + [
+        operators.TimedCalls(alike=(alike(ELEMENT_WISE, 2, moved=moved),), seconds=2 * (1e-6 + moved / 2e9))
+        for moved in (10**3, 10**5, 10**7)
+    ]
+    found = operators.CallTimes(timed, lambda call: call.flops / 1e12 + call.bytes / 1e10)
+    for size in (64, 200, 512):
+        call = alike(PRODUCT, operator="aten::mm", flops=2 * size**3, moved=12 * size**2)
+        assert found.seconds(call) == pytest.approx(1e-10 * size**3, rel=0.15)
+    assert found.seconds(alike(ELEMENT_WISE, operator="aten::other", moved=10**6)) == pytest.approx(5e-4, rel=0.25)
+    # far larger than what was timed: as far from its roof as the largest
+    assert found.seconds(alike(ELEMENT_WISE, operator="aten::other", moved=10**10)) == pytest.approx(5, rel=0.25)
+    assert found.seconds(alike(LOOKUP, moved=10**9)) == pytest.approx(0.1)  # a family that was not timed: the roof
+    assert found.seconds(alike(ELEMENT_WISE, moved=0)) == 0  # a view
+
+
+def test_new_memory_takes_time_but_for_a_steady_allocator():
+    rows = []
+    for row in observed(6, environments={"host": 0.0}):
+        calls = tuple(
+            one.replace(made_bytes=one.bytes, mapped_bytes=one.bytes if one.bytes > 10**6 else 0)
+            for one in row.work.alike
+        )
+        does = work.Work(alike=calls)
+        assert does.made_bytes + does.mapped_bytes == does.all_bytes
+        more = 2e-10 * does.made_bytes + 5e-10 * does.mapped_bytes
+        rows += [
+            row.replace(work=does, seconds=row.seconds + more),
+            row.replace(work=does, settings=cases.STEADY_ALONE),
+        ]
+    fitted = models.fit_roofline(rows)
+    assert fitted.predict(rows) == pytest.approx([row.seconds for row in rows], rel=0.02)
+    assert fitted.mapped_byte_s == pytest.approx(5e-10, rel=0.1) and fitted.made_byte_s == pytest.approx(
+        2e-10, rel=0.1
+    )
+    parts = [fitted.parts(row).get(models.NEW_MEMORY) for row in rows[:2]]
+    assert parts[0] > 0 == parts[1]
+
+
+def test_factors_of_families_stay_near_each_other_where_their_calls_were_timed():
+    timed = (operators.TimedCalls(alike=(alike(LOOKUP),), seconds=1.0),)  # of a family that no step has
+    rows = observed(4)
+    free = models.fit_roofline(rows).factors
+    near = models.fit_roofline([row.replace(target=row.target.replace(operators=timed)) for row in rows]).factors
+    assert max(near.values()) / min(near.values()) < 1.2 < max(free.values()) / min(free.values())
 
 
 def test_a_target_is_read_from_a_record_of_ceilings():
@@ -318,7 +358,7 @@ def test_with_few_workloads_intervals_have_no_ends_and_one_is_refused():
         ({"batch": 1000}, "its batch, 1000, is more than 2 times beyond 16 to 128: measure"),
         ({"batch": 7}, "its batch, 7, is more than 2 times beyond 16 to 128: measure"),
         ({"target": TARGET.replace(threads=8)}, "its threads, 8, is more than 2 times beyond 2 to 2"),
-        ({"work": work.Work(families={LOOKUP: {"calls": 90, "flops": 10**9, "bytes": 10**8}})},
+        ({"work": work.Work(alike=(alike(LOOKUP, 90, flops=10**7, moved=10**6),))},
          "100% of its step is embedding, 0% at most was trained on: measure training steps of a workload"),
     ],
 )  # fmt: skip

@@ -234,11 +234,26 @@ class Count(Record):
     bytes: int
 
 
+class Alike(Record):
+    """Calls of a step that do the same: how many they are, and what one of them does; all modelled."""
+
+    operator: str
+    family: str
+    calls: Annotated[int, Field(ge=1)]
+    flops: Annotated[int, Field(ge=0)]
+    elementwise_flops: Annotated[int, Field(ge=0)]
+    bytes: Annotated[int, Field(ge=0)]
+    made_bytes: Annotated[int, Field(ge=0)] = 0  # of new tensors
+    mapped_bytes: Annotated[int, Field(ge=0)] = 0  # of those so large that glibc maps new memory for each
+    sizes: Annotated[tuple[int, ...], Field(max_length=3)] = ()  # elements of the first tensors that it reads
+
+
 class Counts(Record):
     """Counts of one step, or the reason why there are none."""
 
     operators: Mapping[str, Count] | None
     families: Mapping[str, Count] | None
+    alike: tuple[Alike, ...] = ()  # empty in records that were made without
     reason: str | None
 
 
@@ -392,26 +407,23 @@ class SkippedProduct(Record):
     reason: str
 
 
-class OperatorRate(Record):
-    """A call of one operator at one size: what it does, as a step's work is counted, and its seconds."""
+class OperatorTime(Record):
+    """Calls of operators that were timed alone: what they do, as a step's work is counted, and their seconds."""
 
-    family: str
-    operator: str
-    scale: int  # how many times the smallest size
-    calls: int
-    flops: int
-    elementwise_flops: int
-    bytes: int
+    name: str  # of the call, such as "3x3 convolution"
+    sizes: str  # such as "2x64x28x28"
+    way: Literal["forwards", "backwards"]
+    alike: Annotated[tuple[Alike, ...], Field(min_length=1)]
     seconds: Annotated[float, Field(gt=0)]  # of the fastest repetition
     all_seconds: tuple[float, ...]
 
 
 class SkippedOperator(Record):
-    """An operator that was left out."""
+    """A call of operators that was left out."""
 
-    family: str
-    operator: str
-    scale: int
+    name: str
+    sizes: str
+    way: str
     reason: str
 
 
@@ -423,7 +435,7 @@ class CeilingsResults(Record):
     gemm: tuple[Product, ...]
     skipped: tuple[SkippedProduct, ...] = ()
     skipped_bandwidth: tuple[SkippedBandwidth, ...] = ()
-    operators: tuple[OperatorRate, ...] = ()
+    operators: tuple[OperatorTime, ...] = ()
     skipped_operators: tuple[SkippedOperator, ...] = ()
 
 
