@@ -47,6 +47,7 @@ from tare.model.studies.study import (
 
 PROFILE_SCHEMA = 1
 STEADY_S = 3.0  # of unwatched training on a CUDA device: its sensors answer up to once a second
+OPERATORS_TIMEOUT_S = 1800.0  # in which operators of all sizes are timed
 
 
 AnyJob = TypeVar("AnyJob", bound=JobPart)
@@ -258,8 +259,12 @@ def ceilings(source: str, folder: Path | None, out: Path, *, operators: bool = F
             working_sets_kib=sizes.working_sets_kib,
             gemm_sizes=sizes.gemm_sizes,
         )
-        spec = spec.replace(operators=True) if operators else spec
-        result = launch(available[HOST], spec, study.conditions.of_launch()).to_json()
+        conditions = study.conditions.of_launch()
+        if operators:
+            spec = spec.replace(operators=True)
+            least = max(OPERATORS_TIMEOUT_S, conditions.launch_timeout_s)
+            conditions = conditions.replace(launch_timeout_s=least)
+        result = launch(available[HOST], spec, conditions).to_json()
     if result["status"] != "ok":
         raise UnavailableError(f"the ceilings could not be measured: {result['reason']}")
     write_json(

@@ -128,7 +128,7 @@ CONVOLUTIONS = (
     + [(images, 1, 32, 28, kernel, 1, 1) for images in (16, 128) for kernel in (3, 5)]
 )
 IMAGES = [(images, 64, side, side) for images in (1, 4, 16) for side in (4, 7, 14, 28, 56)] + [(32, 64, 56, 56)]
-ELEMENTS = tuple(1 << power for power in (7, 10, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24))
+ELEMENTS = tuple(1 << power for power in (7, 10, 13, 15, 17, 18, 20, 22, 24))
 CLASSES = [(rows, classes) for rows in (4, 64, 1024) for classes in (2, 10, 1000, 8192)]
 LOOKUPS = [(rows, table, 64) for rows in (64, 1024, 8192) for table in (1000, 20000)]
 

@@ -4,7 +4,7 @@ import pytest
 
 from tare.profilers import torch_trace
 from tare.worker import families
-from tare.worker.counting import Counts, count_step
+from tare.worker.counting import MAPPED_BYTES, Counts, count_step
 
 
 @pytest.mark.parametrize(
@@ -130,3 +130,20 @@ def test_families_of_a_counted_step_by_hand():
     assert rows["element-wise"]["elementwise_flops"] == 64 + 1 + 64 + 64
     for key in ("calls", "flops", "elementwise_flops", "bytes"):
         assert sum(row[key] for row in rows.values()) == sum(row[key] for row in found["operators"].values())
+        alike = sum(row["calls"] * row[key] for row in found["alike"]) if key != "calls" else None
+        assert alike in (None, sum(row[key] for row in rows.values()))
+    (product,) = [
+        row for row in found["alike"] if row["operator"] == "aten::mm" and row["sizes"] == [4 * 8, 8 * 16]
+    ]
+    assert product["made_bytes"] == 4 * 4 * 16 and product["mapped_bytes"] == 0
+    assert [row["made_bytes"] for row in found["alike"] if row["operator"] == "aten::add_"] == [0]  # in place
+
+
+def test_tensors_that_are_always_mapped_are_counted_separately():
+    counts = Counts()
+    counts.add("aten::relu", 10, 80, made=[MAPPED_BYTES - 1, MAPPED_BYTES])
+    counts.add("aten::relu", 10, 80, made=[MAPPED_BYTES - 1, MAPPED_BYTES])
+    counts.add("aten::relu", 10, 80)
+    first, second = counts.alike
+    assert (first["calls"], first["made_bytes"], first["mapped_bytes"]) == (2, 2 * MAPPED_BYTES - 1, MAPPED_BYTES)
+    assert (second["calls"], second["made_bytes"], second["mapped_bytes"]) == (1, 0, 0)
