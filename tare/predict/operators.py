@@ -15,7 +15,7 @@ import numpy as np
 from tare.model.records.launches import Alike
 from tare.model.schema import Positive, Record
 
-# Chosen by leaving out an eighth of the calls of one processor at a time; scales fitted to each kind were no better.
+# Chosen by leaving out eighths of the calls of one processor; scales fitted to each kind were no better.
 SPREAD = 1.0  # of log-ratios of times to roofs, before any is known
 SCALE = 5.0  # in which they change: of logarithms of properties
 NOISE = 0.1  # of a log-ratio

@@ -107,11 +107,15 @@ class Range:
 
 @dataclass(frozen=True, kw_only=True)
 class Predictor:
-    """A model fitted to all rows, and one for each workload that was left out, with its log-errors there."""
+    """A model fitted to all rows, and one for each workload that was left out, with its log-errors there.
+
+    Rows that the others' range refuses have no part in this: such steps are not predicted.
+    """
 
     model: Model
     left_out: Sequence[tuple[Model, np.ndarray]]
     left_out_rows: Sequence[Sequence[Observation]]  # of each
+    refused_errors: Sequence[np.ndarray]  # log-errors of the rows that are refused, by workload
     range: Range
     alpha: float
 
@@ -135,8 +139,11 @@ class Predictor:
 
     @property
     def median_error(self) -> float:
-        """Of the steps of workloads that were left out: the median of workloads' median absolute errors."""
-        return float(np.median([np.median(np.abs(np.expm1(-errors))) for _, errors in self.left_out]))
+        """Of the steps of workloads that were left out: the median of workloads' median absolute errors; of those
+        that are refused, if there are no others.
+        """
+        errors = [own for _, own in self.left_out] or self.refused_errors
+        return float(np.median([np.median(np.abs(np.expm1(-own))) for own in errors]))
 
     def ratio_margin(self, one: Case, other: Case) -> float | None:
         """How far the log-ratio of two steps of a job may be from what is predicted, at level 1 - alpha.
@@ -184,16 +191,29 @@ def train(fit: Fit, rows: Sequence[Observation], *, alpha: float = 0.1, beyond: 
     if len(workloads) < 2:
         known = ", ".join(workloads) or "none"
         raise UnavailableError(f"a model needs two workloads to be trained on, there is {known}", "measure another")
-    left_out, left_out_rows = [], []
+    left_out, left_out_rows, refused_errors = [], [], []
     for workload in workloads:
-        own = [row for row in rows if row.workload == workload]
-        left_out_rows.append(own)
-        model = fit([row for row in rows if row.workload != workload])
-        left_out.append((model, np.log([row.seconds for row in own]) - np.log(model.predict(own))))
+        others = [row for row in rows if row.workload != workload]
+        its_range, model = Range.of(others, beyond), fit(others)
+        taken: list[Observation] = []
+        refused: list[Observation] = []
+        for row in (row for row in rows if row.workload == workload):
+            (refused if its_range.refusals(row) else taken).append(row)
+        if taken:
+            left_out.append((model, _log_errors(model, taken)))
+            left_out_rows.append(taken)
+        if refused:
+            refused_errors.append(_log_errors(model, refused))
     return Predictor(
         model=fit(rows),
         left_out=left_out,
         left_out_rows=left_out_rows,
+        refused_errors=refused_errors,
         range=Range.of(rows, beyond),
         alpha=alpha,
     )
+
+
+def _log_errors(model: Model, rows: Sequence[Observation]) -> np.ndarray:
+    found: np.ndarray = np.log([row.seconds for row in rows]) - np.log(model.predict(rows))
+    return found

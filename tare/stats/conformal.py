@@ -37,6 +37,8 @@ def grouped_quantile(groups: Sequence[np.ndarray], alpha: float) -> float:
 
     `groups`: the values of each, at least one.
     """
+    if not groups:
+        return math.inf
     values = np.concatenate(groups)
     weights = np.concatenate([np.full(len(group), 1 / len(group)) for group in groups]) / (len(groups) + 1)
     order = np.argsort(values)

@@ -370,6 +370,25 @@ def test_what_lies_beyond_the_range_is_refused_and_says_what_to_measure(changed,
     assert told in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_steps_that_are_refused_have_no_part_in_intervals_and_errors():
+    """One workload of twelve is like no other: far larger, and far off what the others predict."""
+    far = [
+        row.replace(
+            workload="far", seconds=1e3 * row.seconds,
+            work=work.Work(alike=tuple(one.replace(calls=100 * one.calls) for one in row.work.alike)),
+        )
+        for row in observed(1, seed=7)
+    ]  # fmt: skip
+    rows = observed(11, noise=lambda generator, case: generator.normal(0, 0.05))
+    without = predictor.train(models.fit_roofline, rows)
+    trained = predictor.train(models.fit_roofline, rows + far)
+    assert len(trained.left_out) == len(without.left_out) == 11 and len(trained.refused_errors) == 1
+    assert trained.median_error < 0.2 < np.abs(np.expm1(-trained.refused_errors[0])).min()
+    alone = predictor.train(models.fit_roofline, far + observed(1))
+    assert not alone.left_out and alone.median_error > 0  # of the refused, as there are no others
+    assert alone.predict(far[:1])[0].low is None
+
+
 def test_a_little_beyond_the_range_is_predicted():
     rows = observed(3)
     case = rows[0].replace(batch=2 * max(BATCHES))
