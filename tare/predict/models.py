@@ -108,9 +108,9 @@ def fit_linear(rows: Sequence[Observation]) -> Linear:
 
 
 def _overheads(case: Case) -> tuple[float, float, float, float]:
-    """Calls, steps, and bytes of new memory, which a steady allocator does not ask the kernel for."""
-    work = case.work
-    made, mapped = (0, 0) if case.is_steady else (work.made_bytes, work.mapped_bytes)
+    """Calls, steps, and bytes of new memory, which neither a steady allocator nor a device's asks for."""
+    work, asks = case.work, case.target.device == "cpu" and not case.is_steady
+    made, mapped = (work.made_bytes, work.mapped_bytes) if asks else (0, 0)
     return work.all_calls, 1.0, made, mapped
 
 

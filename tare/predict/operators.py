@@ -1,8 +1,9 @@
 """Seconds of operators' calls on a target, by calls of the same kind that were timed there alone.
 
 The logarithm of the time over the roof is interpolated by a Gaussian process with fixed scales over the logarithms
-of FLOPs and bytes (Rasmussen and Williams 2006, equation 2.25): far from what was timed it goes back to the mean of
-the kind. A kind is an operator; an operator that was not timed takes the line of its family.
+of FLOPs, bytes and elements of the first tensors (Rasmussen and Williams 2006, equation 2.25). What is larger or
+smaller than all that was timed is looked up at the nearest end. A kind is an operator; an operator that was not
+timed takes the line of its family.
 """
 
 from __future__ import annotations

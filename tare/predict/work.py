@@ -6,18 +6,14 @@ count by dispatch, and both are modelled: bytes are those of operators, without 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
 from typing import Annotated
 
 from pydantic import AfterValidator
 
 from tare.core.errors import UnavailableError
-from tare.model.records.launches import Alike, Count, Counts
+from tare.model.records.launches import Alike, Counts
 from tare.model.schema import Record
 from tare.worker.families import FAMILIES
-
-NOTHING = Count(calls=0, flops=0, bytes=0)
 
 
 def _known(calls: tuple[Alike, ...]) -> tuple[Alike, ...]:
@@ -32,38 +28,20 @@ class Work(Record):
 
     alike: Annotated[tuple[Alike, ...], AfterValidator(_known)]
 
-    @cached_property
-    def families(self) -> Mapping[str, Count]:
-        """The same by family of operators."""
-        found: dict[str, Count] = {}
-        for call in self.alike:
-            before = found.get(call.family, NOTHING)
-            found[call.family] = Count(
-                calls=before.calls + call.calls,
-                flops=before.flops + call.calls * call.flops,
-                elementwise_flops=before.elementwise_flops + call.calls * call.elementwise_flops,
-                bytes=before.bytes + call.calls * call.bytes,
-            )
-        return found
-
-    def flops(self, family: str) -> int:
-        """Multiply-adds count two, elements of an element-wise operator's output one (tare/worker/families.py)."""
-        return self.families[family].flops + self.families[family].elementwise_flops
-
     @property
     def all_flops(self) -> int:
-        """FLOPs of all families."""
-        return sum(map(self.flops, self.families))
+        """Multiply-adds count two, elements of an element-wise operator's output one (tare/worker/families.py)."""
+        return sum(call.calls * (call.flops + call.elementwise_flops) for call in self.alike)
 
     @property
     def all_bytes(self) -> int:
         """Bytes that all operators read and write."""
-        return sum(row.bytes for row in self.families.values())
+        return sum(call.calls * call.bytes for call in self.alike)
 
     @property
     def all_calls(self) -> int:
         """Calls of operators, views and other calls that move nothing included."""
-        return sum(row.calls for row in self.families.values())
+        return sum(call.calls for call in self.alike)
 
     @property
     def made_bytes(self) -> int:

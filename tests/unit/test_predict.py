@@ -139,6 +139,8 @@ def test_new_memory_takes_time_but_for_a_steady_allocator():
     )
     parts = [fitted.parts(row).get(models.NEW_MEMORY) for row in rows[:2]]
     assert parts[0] > 0 == parts[1]
+    on_device = rows[0].replace(target=TARGET.replace(device="cuda"))
+    assert fitted.parts(on_device)[models.NEW_MEMORY] == 0  # its allocator keeps what was freed
 
 
 def test_factors_of_families_stay_near_each_other_where_their_calls_were_timed():
