@@ -51,6 +51,7 @@ def judged(target: TargetRecord, cells: Sequence[GridCell], trained: Trained) ->
         "steps": len(trained.rows),
         "networks": len({row.workload for row in trained.rows}),
         "not_used": list(trained.left_out),
+        "controls": list(trained.controls),
         "scores": [asdict(one) for one in scores],
         "chosen": best_of({name: train(fit, trained.rows) for name, fit in MODELS.items()}),
         "groups": {

@@ -3,8 +3,8 @@
 Each cell is one launch of some seconds, which times steps on batches in memory and watches nothing, and is a
 separate record, so that the grid goes on where it was left. First comes the middle batch of each job at most
 threads, in every environment and with every setting one right after the other, since each is compared with the
-host's cell. Then come the host's other batches and threads, of all jobs in turn, so that any part of the grid has
-some cells of each.
+host's cell. At the end of these the host's cell is measured once more (A/A control). Then come the host's other
+batches and threads, of all jobs in turn, so that any part of the grid has some cells of each.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class Cell:
     options: Mapping[str, int | float] = field(default_factory=dict)
     counts: bool = False
     setting: tuple[str, str] | None = None  # factor and level; None for the framework's default
+    again: bool = False  # the A/A control: the same launch a second time
 
     @property
     def job(self) -> str:
@@ -79,6 +80,7 @@ class Cell:
     def name(self) -> str:
         """Name of its record."""
         own = [] if self.setting is None else ["-".join(self.setting)]
+        own += ["again"] * self.again
         return ".".join([self.job, f"t{self.threads}", self.env, *own])
 
 
@@ -100,7 +102,7 @@ def cells(
             if env != HOST
         ]
         set_otherwise = [replace(own[0], setting=setting, counts=False) for setting in settings]
-        first += [own[0], *elsewhere, *set_otherwise]
+        first += [own[0], *elsewhere, *set_otherwise, replace(own[0], counts=False, again=True)]
         later.append(own[1:])
     return first + [row[turn] for turn in range(max(map(len, later))) for row in later if turn < len(row)]
 
@@ -172,6 +174,7 @@ class Grid:
             options=cell.options,
             threads=cell.threads,
             settings=dict([cell.setting] if cell.setting else []),
+            again=cell.again,
             programs_sha256=programs,
         )
         found.write(self.folder / f"{cell.name}.json")

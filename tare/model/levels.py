@@ -10,7 +10,7 @@ from functools import cache
 from types import MappingProxyType
 
 Levels = Mapping[str, str]
-ALLOCATOR, STACK = "allocator", "stack"
+ALLOCATOR, LAYOUT, STACK = "allocator", "layout", "stack"
 COLUMN = "level_"  # begins the name of a factor's column
 SAME = "same"  # the level of `stack` that is the study's own
 

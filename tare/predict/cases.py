@@ -16,14 +16,15 @@ from pydantic import AfterValidator, Field, model_validator
 
 from tare.analysis.capacity import ceilings
 from tare.core.errors import UnavailableError
-from tare.model.levels import ALLOCATOR
-from tare.model.records.launches import Alike
+from tare.model.levels import ALLOCATOR, LAYOUT
+from tare.model.records.launches import Alike, OperatorTime
 from tare.model.records.measured import CeilingsRecord, Device
 from tare.model.schema import Count as AtLeastOne
 from tare.model.schema import Positive, Record
 from tare.predict.operators import CallTimes, TimedCalls
 from tare.predict.work import Work
 from tare.worker.allocator import STEADY
+from tare.worker.operators import CHANNELS_LAST
 
 STREAM = "triad"  # the kernel whose bandwidth is the roof: it reads two arrays and writes one, as operators do
 PRECISION = "float32"
@@ -40,8 +41,10 @@ def _ordered(rates: tuple[Rate, ...]) -> tuple[Rate, ...]:
     return tuple(sorted(rates, key=lambda rate: rate.size))
 
 
-Settings = tuple[tuple[str, str], ...]  # levels by factor, sorted
-STEADY_ALONE: Settings = ((ALLOCATOR, STEADY),)
+Setting = tuple[str, str]  # factor and level
+Settings = tuple[Setting, ...]  # sorted
+STEADILY: Setting = (ALLOCATOR, STEADY)
+CHANNELS_INNERMOST: Setting = (LAYOUT, CHANNELS_LAST)
 Rates = Annotated[tuple[Rate, ...], Field(min_length=1), AfterValidator(_ordered)]
 
 
@@ -76,6 +79,11 @@ class Target(Record):
         return max(moving, computing)
 
     @cached_property
+    def modelled(self) -> frozenset[Setting]:
+        """Settings whose effect on a step is predicted from what calls take; that of others is measured."""
+        return frozenset([STEADILY, *([CHANNELS_INNERMOST] if self.times.in_both_layouts else [])])
+
+    @cached_property
     def times(self) -> CallTimes:
         """What calls take in PRECISION."""
         return CallTimes(self.operators, lambda call: self.roof_of(PRECISION, call))
@@ -93,20 +101,24 @@ class Case(Record):
     precision: str = PRECISION
     environment_step_s: Annotated[float, Field(ge=0)]  # what the environment was measured to add to a step there
     settings: Settings = ()  # of the framework, those that are not its default
-    factor: Positive = 1.0  # by which they were measured to multiply a step there
+    factor: Positive = 1.0  # by which those that are not modelled were measured to multiply a step there
 
     @property
     def is_steady(self) -> bool:
         """Whether the allocator keeps memory that was freed, and asks the kernel for none in a step."""
-        return STEADY_ALONE[0] in self.settings
+        return STEADILY in self.settings
 
     @cached_property
     def roofs(self) -> dict[str, float]:
         """Seconds of each family, by what its calls take alone; where none was timed, at least."""
         found: dict[str, float] = {}
+        is_timed, channels_last = self.precision == PRECISION, CHANNELS_INNERMOST in self.settings
         for call in self.work.alike:
-            is_timed = self.precision == PRECISION
-            own = self.target.times.seconds(call) if is_timed else self.target.roof_of(self.precision, call)
+            own = (
+                self.target.times.seconds(call, channels_last=channels_last)
+                if is_timed
+                else self.target.roof_of(self.precision, call)
+            )
             found[call.family] = found.get(call.family, 0.0) + call.calls * own
         return found
 
@@ -143,7 +155,20 @@ def target_of(record: CeilingsRecord) -> Target:
             {row.working_set_bytes: row.bytes_per_s for row in found.bandwidth if row.kernel == STREAM}
         ),
         products={precision: _rates(own) for precision, own in products.items()},
-        operators=tuple(TimedCalls(alike=row.alike, seconds=row.seconds) for row in found.operators),
+        operators=_timed_calls(found.operators),
+    )
+
+
+def _timed_calls(rows: Sequence[OperatorTime]) -> tuple[TimedCalls, ...]:
+    channels_last = {(row.name, row.sizes, row.way): row.seconds for row in rows if row.layout == CHANNELS_LAST}
+    return tuple(
+        TimedCalls(
+            alike=row.alike,
+            seconds=row.seconds,
+            channels_last_s=channels_last.get((row.name, row.sizes, row.way)),
+        )
+        for row in rows
+        if row.layout != CHANNELS_LAST
     )
 
 

@@ -226,7 +226,7 @@ class _Chooser:
             precision=PRECISION,
             environment_step_s=self.trained.effects.added[candidate.env],
             settings=candidate.settings,
-            factor=self.trained.effects.factors.get(candidate.settings, 1.0),
+            factor=self.trained.effects.factor(candidate.settings) or 1.0,
         )
         for reason in self.predictor.range.refusals(found):
             raise NotPredictedError(reason)
@@ -285,8 +285,8 @@ class _Chooser:
             if factor == COMPILE:
                 how = self._measured_by(f"{factor}={level}")
                 yield f"the time that {factor}={level} takes before and in the first step is not predicted: {how}"
-        if candidate.settings and candidate.settings not in self.trained.effects.factors:
-            own = [f"{factor}={level}" for factor, level in candidate.settings]
+        if self.trained.effects.factor(candidate.settings) is None:
+            own = [f"{factor}={level}" for factor, level in self.trained.effects.measured(candidate.settings)]
             grid = f"`tare grid --settings {own[0]}`, or " if len(own) == 1 else ""
             yield f"no step with {' and '.join(own)} was timed on the target: {grid}{self._measured_by(own[0])}"
         if candidate.settings and self.request.loss_within is not None:

@@ -83,8 +83,9 @@ def leave_out(
     """By model, each row predicted by one that was fitted without any row of its group; CHOSEN: by the best one."""
     found: dict[str, list[Tried]] = {name: [] for name in (*fits, CHOSEN)}
     groups, timed = list(map(group_of, rows)), list(map(timed_of, rows))
+    modelled = frozenset.intersection(*(row.target.modelled for row in rows))
     for group in dict.fromkeys(groups):
-        effects = Effects.of([one for one, of in zip(timed, groups, strict=True) if of != group])
+        effects = Effects.of([one for one, of in zip(timed, groups, strict=True) if of != group], modelled)
         known = [_remade(row, effects) for row, of in zip(rows, groups, strict=True) if of != group]
         trained = list(filter(None, known))
         predictors = {name: train(fit, trained, alpha=alpha, beyond=beyond) for name, fit in fits.items()}
@@ -106,7 +107,7 @@ def _added(effects: Effects, env: str) -> float:
 
 def _remade(row: Observation, effects: Effects) -> Observation | None:
     """A row to train on, with what others say of its environment and settings; None where they don't."""
-    added, factor = _added(effects, row.environment), effects.factor_without(row.settings, row.workload)
+    added, factor = _added(effects, row.environment), effects.factor(row.settings, without=row.workload)
     if factor is None or added >= row.seconds:
         return None
     return row.replace(environment_step_s=added, factor=factor)
@@ -114,7 +115,7 @@ def _remade(row: Observation, effects: Effects) -> Observation | None:
 
 def _case_of(row: Observation, effects: Effects) -> Case | None:
     """The step that is predicted in the place of a row; None where its settings were timed on too few networks."""
-    factor = effects.factors.get(row.settings) if row.settings else 1.0
+    factor = effects.factor(row.settings)
     if factor is None:
         return None
     given = {name: getattr(row, name) for name in Case.model_fields}

@@ -3,7 +3,8 @@
 What an environment adds to a step is the median difference of its cells from the host's of the same job and
 threads, and never less than nothing: predictions have no place for an environment that makes steps faster. What a
 setting multiplies a step by is the median over networks of such ratios; of a row's own, that of the other networks.
-A steady allocator multiplies by nothing: models know what it saves.
+The seconds of a cell that was measured again are the geometric mean of both launches.
+Settings that are modelled on the target multiply by nothing (`Target.modelled`); of several, the others count.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tare.core.progress import say
 from tare.model.records.measured import GridCell
 from tare.model.registry import HOST, whole_options
 from tare.model.schema import read
-from tare.predict.cases import STEADY_ALONE, Observation, Settings
+from tare.predict.cases import Observation, Setting, Settings
 from tare.predict.targets import TargetRecord
 from tare.predict.work import Work, of_counts
 
@@ -48,10 +49,11 @@ class Effects:
 
     added: Mapping[str, float]
     setting_logs: SettingLogs
+    modelled: frozenset[Setting]
 
     @classmethod
-    def of(cls, timed: Sequence[Timed]) -> Effects:
-        """As these steps say, and no others."""
+    def of(cls, timed: Sequence[Timed], modelled: frozenset[Setting]) -> Effects:
+        """As these steps say, and no others; `modelled`: settings that multiply by nothing."""
         host = {(one.job, one.settings): one.seconds for one in timed if one.env == HOST}
         pairs: dict[str, list[float]] = {}
         logs: dict[Settings, dict[str, list[float]]] = {}
@@ -65,23 +67,24 @@ class Effects:
                 own = logs.setdefault(one.settings, {}).setdefault(one.network, [])
                 own.append(math.log(one.seconds / without))
         more = {env: max(0.0, statistics.median(values)) for env, values in pairs.items()}
-        return cls(added={HOST: 0.0, **more}, setting_logs=logs)
+        return cls(added={HOST: 0.0, **more}, setting_logs=logs, modelled=modelled)
 
-    @property
-    def factors(self) -> dict[Settings, float]:
-        """What settings multiply a step by that were timed on two networks at least; STEADY_ALONE: nothing."""
-        return {
-            settings: 1.0 if settings == STEADY_ALONE else _median(own.values())
-            for settings, own in self.setting_logs.items()
-            if len(own) > 1
-        }
+    def measured(self, settings: Settings) -> Settings:
+        """Those of them whose effect is not modelled."""
+        return tuple(one for one in settings if one not in self.modelled)
 
-    def factor_without(self, settings: Settings, network: str) -> float | None:
-        """What settings multiply steps of the other networks by; None where there are none."""
-        if not settings or settings == STEADY_ALONE:
+    def factor(self, settings: Settings, *, without: str | None = None) -> float | None:
+        """What settings multiply a step by, if two networks were timed with them, or one that is not `without`.
+
+        None where it was not. `without`: the network that is predicted or trained on, which has no part in this.
+        """
+        measured = self.measured(settings)
+        if not measured:
             return 1.0
-        others = [own for title, own in self.setting_logs.get(settings, {}).items() if title != network]
-        return _median(others) if others else None
+        own = [logs for title, logs in self.setting_logs.get(measured, {}).items() if title != without]
+        if len(own) < (2 if without is None else 1):
+            return None
+        return math.exp(statistics.median(map(statistics.median, own)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +97,12 @@ class Trained:
     memory_bytes: Mapping[Job, int]  # the most of any of its cells
     left_out: tuple[str, ...]  # cells, each with why
     failed: Mapping[Failed, str] = field(default_factory=dict)  # why launches on the target had no step
+    controls: tuple[float, ...] = ()  # of each cell that was measured again: log-ratio to its first launch
 
     def failure(self, job: Job, env: str, threads: int, settings: Settings) -> str | None:
-        """Why a job is known to fail so; settings were tried on the host alone, and fail anywhere."""
+        """Why a job is known to fail so; settings that fail on the host fail anywhere, and with others."""
         for (of, tried_in, tried_with, own), reason in self.failed.items():
-            if (of, own) == (job, settings) and (settings or (tried_in, tried_with) == (env, threads)):
+            if of == job and (set(own) <= set(settings) if own else (tried_in, tried_with) == (env, threads)):
                 return reason
         return None
 
@@ -138,16 +142,24 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord, *, held_out: str
     for cell in own:
         job = job_of(cell.workload, cell.options, cell.batch)
         memory[job] = max(memory.get(job, 0), cell.seen_inside().memory.peak_rss_bytes)
-    own = [cell for cell in own if cell.title != held_out]
-    seconds = {id(cell): statistics.median(cell.profiled().plain_step_s) for cell in own}
-    effects = Effects.of([_timed(cell, seconds[id(cell)]) for cell in own])
+    places: dict[Hashable, list[GridCell]] = {}
+    for cell in sorted(own, key=lambda cell: cell.again):
+        if cell.title != held_out:
+            places.setdefault((_key(cell), cell.env, _settings_of(cell)), []).append(cell)
+    logs = {
+        place: [math.log(statistics.median(one.profiled().plain_step_s)) for one in same]
+        for place, same in places.items()
+    }
+    seconds = {id(places[place][0]): math.exp(statistics.mean(taken)) for place, taken in logs.items()}
+    firsts = [same[0] for same in places.values()]
+    effects = Effects.of([_timed(cell, seconds[id(cell)]) for cell in firsts], target.modelled)
     added, rows = effects.added, []
-    for cell in own:
+    for cell in firsts:
         if (job := job_of(cell.workload, cell.options, cell.batch)) not in work:
             left_out.append(f"{name_of(cell)}: no cell of its job counts a step")
         elif cell.env not in added:
             left_out.append(f"{name_of(cell)}: the host has no cell of the same job and threads")
-        elif (factor := effects.factor_without(_settings_of(cell), cell.title)) is None:
+        elif (factor := effects.factor(_settings_of(cell), without=cell.title)) is None:
             left_out.append(f"{name_of(cell)}: no other network was timed with and without its settings")
         elif added[cell.env] >= seconds[id(cell)]:
             left_out.append(f"{name_of(cell)}: what {cell.env} adds to steps is longer than this one")
@@ -173,6 +185,7 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord, *, held_out: str
         memory_bytes=memory,
         left_out=tuple(left_out),
         failed=failed,
+        controls=tuple(taken[-1] - taken[0] for taken in logs.values() if len(taken) > 1),
     )
 
 
@@ -228,7 +241,3 @@ def timed_of(row: Observation) -> Timed:
     """A row as others are compared with it: a job is what its step does."""
     job = row.workload, row.batch, canonical_json(row.work.to_json()), row.target.threads
     return Timed(network=row.workload, job=job, env=row.environment, settings=row.settings, seconds=row.seconds)
-
-
-def _median(by_network: Iterable[Sequence[float]]) -> float:
-    return math.exp(statistics.median(map(statistics.median, by_network)))

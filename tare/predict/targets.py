@@ -21,7 +21,7 @@ from tare.model.registry import imports_of
 from tare.model.schema import Count as AtLeastOne
 from tare.model.schema import FileRecord, read
 from tare.model.studies.layout import CAMPAIGNS, ROUNDS, SEALED, is_headline, question_of
-from tare.predict.cases import Target, target_of
+from tare.predict.cases import Setting, Target, target_of
 
 REMEASURE = "measure it on this machine: `tare target`"
 
@@ -29,7 +29,7 @@ REMEASURE = "measure it on this machine: `tare target`"
 class TargetRecord(FileRecord):
     """Everything that predictions take from a target."""
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
     REMAKE: ClassVar[str] = "measure it again: `tare target`"
 
     machine: MachineName
@@ -49,6 +49,11 @@ class TargetRecord(FileRecord):
     def threads(self) -> tuple[int, ...]:
         """The numbers of threads that it was measured with."""
         return tuple(sorted(target.threads for target in self.targets))
+
+    @property
+    def modelled(self) -> frozenset[Setting]:
+        """Settings whose effect on a step is predicted with any number of threads."""
+        return frozenset.intersection(*(target.modelled for target in self.targets))
 
     def with_threads(self, threads: int) -> Target:
         """Its ceilings with so many threads. Raises UnavailableError: they were not measured."""

@@ -15,7 +15,17 @@ ENTER, EXIT = "profiler::_record_function_enter", "profiler::_record_function_ex
 ASKED = "prim::device"  # by which dispatch asks where a tensor without storage is
 Row = Dict[str, int]
 MAPPED_BYTES = 32 << 20  # from which on glibc always asks the kernel for memory, and gives it back when it is free
-ALIKE = ("calls", "operator", "family", "flops", "elementwise_flops", "bytes", "made_bytes", "mapped_bytes")
+ALIKE = (
+    "calls",
+    "operator",
+    "family",
+    "flops",
+    "elementwise_flops",
+    "bytes",
+    "made_bytes",
+    "mapped_bytes",
+    "leading",
+)
 SIZES = 3  # of the first tensors that a call reads: with its FLOPs and bytes they say the shape of a product
 COUNTED = ("calls", "flops", "elementwise_flops", "bytes")
 
@@ -41,9 +51,10 @@ class Counts(object):
         flops: int = 0,
         sizes: Tuple[int, ...] = (),
         made: Sequence[int] = (),
+        leading: int = 0,
     ) -> None:
         """One call: elements of its outputs, bytes that it moves, FLOPs of a product, `sizes` of what it reads,
-        bytes of each tensor that it makes.
+        bytes of each tensor that it makes, `leading`: the first dimension of the first tensor.
         """
         owner = family(operator, next((name for name in reversed(self.inside) if name), None))
         elementwise = elements if computes(operator, owner) else 0
@@ -53,7 +64,7 @@ class Counts(object):
             row["elementwise_flops"] += elementwise
             row["bytes"] += moved
         mapped = sum(one for one in made if one >= MAPPED_BYTES)
-        alike = (operator, owner, flops, elementwise, moved, sum(made), mapped, sizes)
+        alike = (operator, owner, flops, elementwise, moved, sum(made), mapped, leading if flops else 0, sizes)
         self.calls[alike] = self.calls.get(alike, 0) + 1
 
     @property
@@ -99,16 +110,19 @@ def count_step(torch: Any, training: Any, batch: Any) -> Dict[str, Any]:
             outputs = tree_flatten(result)[0]
             if not outputs or outputs[0] is None:  # in place, over lists of tensors
                 outputs = tree_flatten(args[:1])[0]
-            elements, moved = 0, 0
+            elements, moved, leading = 0, 0, 0
             sizes: Tuple[int, ...] = ()
             made: List[int] = []
             if not func.is_view:
                 given = tree_flatten((args, kwargs))[0]
                 elements = sum(v.numel() for v in outputs if isinstance(v, torch.Tensor))
                 moved = tensor_bytes(torch, given) + tensor_bytes(torch, tree_flatten(result)[0])
-                sizes = tuple(v.numel() for v in given if isinstance(v, torch.Tensor))[:SIZES]
+                tensors = [v for v in given if isinstance(v, torch.Tensor)]
+                sizes = tuple(v.numel() for v in tensors[:SIZES])
+                leading = int(tensors[0].shape[0]) if tensors and tensors[0].dim() else 0
                 made = [tensor_bytes(torch, [one]) for one in made_by(func, result)]
-            counts.add(name, elements, moved, int(flop_counter.get_total_flops() - before), sizes, made)
+            flops = int(flop_counter.get_total_flops() - before)
+            counts.add(name, elements, moved, flops, sizes, made, leading)
             counts.follow(name, args)
             return result
 

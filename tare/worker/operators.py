@@ -2,13 +2,14 @@
 
 Forwards and backwards are timed separately. What the calls do is counted as a step's work is
 (tare/worker/counting.py), so that times and a step's counts have one convention. The sizes are powers of two and
-those of usual networks; they are of no network in particular. The median counts; all are kept.
+those of usual networks; they are of no network in particular. The median counts; all are kept. Some calls on images
+are timed with their channels innermost too, right after the same call without.
 """
 
 import functools
 import random
 import statistics
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from tare.worker import allocator
 from tare.worker.counting import count_step
@@ -16,12 +17,15 @@ from tare.worker.repeated import Case, enough_loops, synchronize, timed, try_out
 
 FORWARDS, BACKWARDS = "forwards", "backwards"
 MOST_OF_IMAGES = 3  # channels: a first layer has no gradient of its input
+IMAGE_SIZES = 4  # of the tensor: images, channels, rows, columns
 LAYER, LEAST_ROW = 64, 16  # elements of a row that is normalised, and of one that is transposed
 REPETITIONS = 3
 IN_TURNS_BYTES, MOST_COPIES = 64 << 20, 64  # that all tensors of calls in turns take together; calls
 Call = Callable[[], Any]
 Make = Callable[[], Call]  # allocates what the call needs
-Key = Tuple[str, str, str]  # name, sizes, way
+Key = Tuple[str, str, str, str]  # name, sizes, way, layout
+CONTIGUOUS, CHANNELS_LAST = "contiguous", "channels-last"
+IN_BOTH = 2  # one of so many shapes of images is timed in both layouts
 DRAWN_SEED = 1
 MOST_FLOPS, MOST_VALUES = 3e9, 1 << 24  # of a call that is drawn, forwards; of its largest tensor
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -150,22 +154,33 @@ def sized(numbers: Sequence[int]) -> str:
 
 
 class Maker(object):
-    """What makes calls, by name, sizes and way, on tensors of given shapes."""
+    """What makes calls, by name, sizes, way and layout, on tensors of given shapes."""
 
     def __init__(self, torch: Any, device: str) -> None:
         self.torch = torch
         self.device = device
         self.found: Dict[Key, Make] = {}
         self.values = torch.randn(1, device=device)
+        self.layout = CONTIGUOUS
 
-    def tensor(self, *shape: int, needs: bool = True) -> Any:
-        """A tensor of random values, with a gradient if it needs one."""
+    def each(self, shapes: Sequence[Shape]) -> Iterator[Shape]:
+        """Shapes of images, one of IN_BOTH a second time with the other layout."""
+        for at, shape in enumerate(shapes):
+            for self.layout in (CONTIGUOUS, CHANNELS_LAST) if at % IN_BOTH == 0 else (CONTIGUOUS,):
+                yield shape
+        self.layout = CONTIGUOUS
+
+    def tensor(self, *shape: int, needs: bool = True, layout: str = CONTIGUOUS) -> Any:
+        """A tensor of random values, with a gradient if it needs one; images and filters in their layout."""
         count = 1
         for size in shape:
             count *= size
         if len(self.values) < count:
             self.values = self.torch.randn(count, device=self.device)
-        return self.values[:count].view(*shape).clone().requires_grad_(needs)
+        found = self.values[:count].view(*shape).clone()
+        if layout == CHANNELS_LAST and len(shape) == IMAGE_SIZES:
+            found = found.contiguous(memory_format=self.torch.channels_last)
+        return found.requires_grad_(needs)
 
     def drawn(self, below: int, count: int) -> Any:
         """So many random numbers below another."""
@@ -180,9 +195,10 @@ class Maker(object):
         without: Sequence[int] = (),
     ) -> None:
         """Calls of `function`, and of its gradient for all tensors but those `without` one."""
+        layout = self.layout
 
         def inputs() -> List[Any]:
-            return [self.tensor(*shape, needs=at not in without) for at, shape in enumerate(shapes)]
+            return [self.tensor(*shape, needs=at not in without, layout=layout) for at, shape in enumerate(shapes)]
 
         def forwards() -> Call:
             given = inputs()
@@ -195,8 +211,8 @@ class Maker(object):
             gradient = self.torch.ones_like(result)
             return lambda: self.torch.autograd.grad(result, wanted, gradient, retain_graph=True)
 
-        self.found[(name, sized(sizes), FORWARDS)] = forwards
-        self.found[(name, sized(sizes), BACKWARDS)] = backwards
+        self.found[(name, sized(sizes), FORWARDS, layout)] = forwards
+        self.found[(name, sized(sizes), BACKWARDS, layout)] = backwards
 
     def once(self, name: str, sizes: Sequence[int], function: Callable[..., Any], *shapes: Sequence[int]) -> None:
         """Calls of `function` without a gradient."""
@@ -205,7 +221,7 @@ class Maker(object):
             given = [self.tensor(*shape, needs=False) for shape in shapes]
             return lambda: function(*given)
 
-        self.found[(name, sized(sizes), FORWARDS)] = make
+        self.found[(name, sized(sizes), FORWARDS, CONTIGUOUS)] = make
 
 
 def products(maker: Maker) -> None:
@@ -245,7 +261,7 @@ def products(maker: Maker) -> None:
 def convolutions(maker: Maker) -> None:
     """Convolutions by size of kernel, stride and groups."""
     convolved = maker.torch.nn.functional.conv2d
-    for images, channels, outputs, pixels, kernel, stride, groups in CONVOLUTIONS:
+    for images, channels, outputs, pixels, kernel, stride, groups in maker.each(CONVOLUTIONS):
         by = " by channel" if groups > 1 else ""
         name = "{0}x{0} convolution{1}{2}".format(kernel, by, ", stride 2" if stride == 2 else "")
         maker.both(
@@ -266,7 +282,7 @@ def by_image(maker: Maker) -> None:
         mean = torch.zeros(images.shape[1], device=maker.device)
         return functional.batch_norm(images, mean, mean + 1, weight, bias, training=True)
 
-    for shape in IMAGES:
+    for shape in maker.each(IMAGES):
         maker.both("maximum of 2x2", shape, functools.partial(functional.max_pool2d, kernel_size=2), shape)
         maker.both("maximum of 3x3", shape, lambda x: functional.max_pool2d(x, 3, 2, 1), shape)
         maker.both("mean of 3x3", shape, lambda x: functional.avg_pool2d(x, 3, 1, 1), shape)
@@ -326,7 +342,7 @@ def by_row(maker: Maker) -> None:
 
 
 def calls(torch: Any, device: str) -> Dict[Key, Make]:
-    """What makes each call, by its name, sizes and way."""
+    """What makes each call, by its name, sizes, way and layout."""
     maker = Maker(torch, device)
     for add in (products, convolutions, by_image, by_element, by_row):
         add(maker)
@@ -336,8 +352,8 @@ def calls(torch: Any, device: str) -> Dict[Key, Make]:
 def rows(torch: Any, spec: Mapping[str, Any]) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
     """One row for each call, with what it does and its seconds; and what was skipped, and why."""
     cases, skipped = [], []
-    for (name, sizes, way), make in calls(torch, spec["device"]).items():
-        row: Dict[str, Any] = {"name": name, "sizes": sizes, "way": way}
+    for (name, sizes, way, layout), make in calls(torch, spec["device"]).items():
+        row: Dict[str, Any] = {"name": name, "sizes": sizes, "way": way, "layout": layout}
         case = Case(row, 1, make)
         _, reason = try_out(torch, spec["device"], case)
         if reason is None:
@@ -350,7 +366,7 @@ def rows(torch: Any, spec: Mapping[str, Any]) -> Tuple[List[Dict[str, Any]], Lis
         if reason is None:
             cases.append(case)
         else:
-            skipped.append({"name": name, "sizes": sizes, "way": way, "reason": reason})
+            skipped.append({"name": name, "sizes": sizes, "way": way, "layout": layout, "reason": reason})
     if allocator.why_not_steady() is None:  # elsewhere, times hold what new memory costs
         allocator.use(allocator.STEADY)
     for case in cases:

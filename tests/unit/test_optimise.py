@@ -519,14 +519,17 @@ def test_a_target_that_was_interrupted_goes_on_and_parts_of_another_study_are_no
 def test_the_grid_begins_with_every_job_everywhere_and_has_about_two_hundred_cells():
     found = grid.cells(["host", "docker", "apptainer", "charliecloud"], [1, 2])
     on_host = [one for one in found if one.env == "host"]
-    assert 100 <= len(on_host) <= 140 and 60 <= len(found) - len(on_host) <= 90
+    assert 120 <= len(on_host) <= 160 and 60 <= len(found) - len(on_host) <= 90
     assert len({one.name for one in found}) == len(found)
-    first = found[: 4 * len(grid.JOBS)]
+    first = found[: 5 * len(grid.JOBS)]
     assert len({(one.workload, str(one.options)) for one in first}) == len(grid.JOBS)
-    for start in range(0, len(first), 4):  # side by side in time, as they are compared
-        assert len({one.job for one in first[start : start + 4]}) == 1
-        assert [one.env for one in first[start : start + 4]] == ["host", "docker", "apptainer", "charliecloud"]
-    assert len({one.workload for one in found[4 * len(grid.JOBS) :][: len(grid.JOBS)]}) > 8
+    for start in range(0, len(first), 5):  # side by side in time, as they are compared
+        assert len({one.job for one in first[start : start + 5]}) == 1
+        assert [(one.env, one.again) for one in first[start : start + 5]] == [
+            *(("host", False), ("docker", False), ("apptainer", False), ("charliecloud", False), ("host", True)),
+        ]
+    assert sum(one.again for one in found) == len(grid.JOBS)
+    assert len({one.workload for one in found[5 * len(grid.JOBS) :][: len(grid.JOBS)]}) > 8
     networks = {describe_workload(one.workload, one.options)["title"] for one in found}
     assert len(networks) >= 11  # intervals at 91% have ends from eleven on, one of them left out
     counted = {one.job for one in found if one.counts}
@@ -541,8 +544,9 @@ def test_the_grid_begins_with_every_job_everywhere_and_has_about_two_hundred_cel
 def test_settings_are_timed_beside_the_hosts_cell_of_the_same_job():
     settings = [("layout", "channels-last"), ("allocator", "huge")]
     more = grid.cells(["host", "docker"], [1, 2], settings)
-    assert [(one.env, one.setting) for one in more[:4]] == [
-        *(("host", None), ("docker", None), ("host", settings[0]), ("host", settings[1])),
+    assert [(one.env, one.setting, one.again) for one in more[:5]] == [
+        *(("host", None, False), ("docker", None, False), ("host", settings[0], False)),
+        *(("host", settings[1], False), ("host", None, True)),
     ]
     assert len({one.name for one in more}) == len(more) and not any(one.counts for one in more if one.setting)
     study = load_checked("config/smoke.yaml").replace(device="cpu")
@@ -843,10 +847,25 @@ def test_what_a_setting_multiplies_a_row_by_is_told_by_other_networks():
     trained = rows.trained_on(cells, record())
     own = {row.workload: row for row in trained.rows if row.settings}
     assert own["CNN on MNIST"].factor == pytest.approx(0.8) and len(own) == len(NETWORKS)
-    assert trained.effects.factors == {(("layout", "channels-last"),): pytest.approx(0.8)}
+    settings = (("layout", "channels-last"),)
+    assert trained.effects.factor(settings) == pytest.approx(0.8)
     few = rows.trained_on([one for one in cells if not one.settings or one.workload == "mnist_cnn"], record())
-    assert few.effects.factors == {}
+    assert few.effects.factor(settings) is None
     assert few.left_out[0].endswith("last: no other network was timed with and without its settings")
+
+
+def test_a_cell_that_was_measured_again_counts_once_with_the_mean_of_both():
+    cells = grid_cells()
+    first = cells[0]
+    seconds = first.profiled().plain_step_s[1]
+    again = cell(
+        *(first.workload, first.env, first.threads, first.batch, seconds * 1.21), options=dict(first.options)
+    ).replace(again=True)
+    alone, found = rows.trained_on(cells, record()), rows.trained_on([again, *cells], record())
+    assert alone.controls == () and found.controls == pytest.approx([math.log(1.21)])
+    assert len(found.rows) == len(alone.rows)
+    changed = [(a, b) for a, b in zip(alone.rows, found.rows, strict=True) if a.seconds != b.seconds]
+    assert [b.seconds / a.seconds for a, b in changed] == [pytest.approx(1.1)]
 
 
 def test_a_network_that_is_held_out_has_no_part_in_what_environments_add_and_settings_gain():
@@ -919,7 +938,7 @@ def test_a_batch_between_measured_ones_has_the_memory_of_the_line_through_them()
     own = choose._Chooser(
         request=requests.Request(workload="mnist_cnn", batches=(64,)),
         **{"target": record(), "work_of": None, "predictor": None, "lacking": {}},
-        trained=rows.Trained(rows=(), work={}, effects=rows.Effects.of([]), left_out=(), memory_bytes={
+        trained=rows.Trained(rows=(), work={}, effects=rows.Effects.of([], frozenset()), left_out=(), memory_bytes={
             rows.job_of("mnist_cnn", {}, batch): taken for batch, taken in ((32, 100), (64, 200), (256, 800))
         }),
     )  # fmt: skip
@@ -1282,7 +1301,7 @@ def test_an_operator_that_cannot_be_is_skipped_with_the_reason(monkeypatch):
         def make():
             raise RuntimeError("no such kernel")
 
-        return {("3x3 convolution", "2x3", "forwards"): make}
+        return {("3x3 convolution", "2x3", "forwards", "contiguous"): make}
 
     monkeypatch.setattr(operators, "calls", broken)
     monkeypatch.setattr(allocator, "use", lambda level: None)

@@ -15,9 +15,10 @@ from tare.model.records.launches import Counts
 from tare.model.records.measured import CeilingsRecord
 from tare.model.schema import parse
 from tare.predict import cases, judge, models, operators, predictor, work
+from tare.predict import rows as predict_rows
 from tare.stats import conformal
 from tare.worker import counting
-from tare.worker.families import ELEMENT_WISE, LOOKUP, PRODUCT
+from tare.worker.families import CONVOLUTION, ELEMENT_WISE, LOOKUP, PRODUCT
 
 
 def errors(fit, rows):
@@ -130,7 +131,7 @@ def test_new_memory_takes_time_but_for_a_steady_allocator():
         more = 2e-10 * does.made_bytes + 5e-10 * does.mapped_bytes
         rows += [
             row.replace(work=does, seconds=row.seconds + more),
-            row.replace(work=does, settings=cases.STEADY_ALONE),
+            row.replace(work=does, settings=(cases.STEADILY,)),
         ]
     fitted = models.fit_roofline(rows)
     assert fitted.predict(rows) == pytest.approx([row.seconds for row in rows], rel=0.02)
@@ -141,6 +142,42 @@ def test_new_memory_takes_time_but_for_a_steady_allocator():
     assert parts[0] > 0 == parts[1]
     on_device = rows[0].replace(target=TARGET.replace(device="cuda"))
     assert fitted.parts(on_device)[models.NEW_MEMORY] == 0  # its allocator keeps what was freed
+
+
+def test_a_layout_that_calls_were_timed_in_is_predicted_from_them_and_others_are_measured():
+    """Large convolutions gain by the layout and small ones lose; products were timed in one layout alone."""
+    sizes = {64: 1.5, 256: 1.0, 1024: 0.6}
+    product = alike(PRODUCT, flops=10**6, moved=10**5)
+
+    def convolution(size):
+        return alike(CONVOLUTION, operator="aten::convolution", flops=100 * size**2, moved=8 * size**2)
+
+    timed = [
+        operators.TimedCalls(
+            alike=(convolution(size),), seconds=1e-9 * size**2, channels_last_s=1e-9 * size**2 * factor
+        )
+        for size, factor in sizes.items()
+    ]
+    timed.append(operators.TimedCalls(alike=(product,), seconds=1e-4))
+    target = TARGET.replace(operators=tuple(timed))
+    assert target.modelled == {cases.STEADILY, cases.CHANNELS_INNERMOST} and TARGET.modelled == {cases.STEADILY}
+
+    def roofs(size, *settings):
+        return cases.Case(
+            workload="w", environment="host", stack="s", batch=1, target=target, environment_step_s=0.0,
+            work=work.Work(alike=(convolution(size), product)), settings=settings,
+        ).roofs  # fmt: skip
+
+    for size, factor in sizes.items():
+        plain, innermost = roofs(size), roofs(size, cases.CHANNELS_INNERMOST)
+        assert innermost[CONVOLUTION] / plain[CONVOLUTION] == pytest.approx(factor, rel=0.1)
+        assert innermost[PRODUCT] == plain[PRODUCT]
+    logs = {settings: {"a": [math.log(0.5)], "b": [math.log(0.5)]} for settings in [(("onednn", "off"),)]}
+    effects = predict_rows.Effects(added={}, setting_logs=logs, modelled=target.modelled)
+    assert effects.factor((cases.CHANNELS_INNERMOST,)) == effects.factor(()) == 1
+    assert effects.factor((cases.CHANNELS_INNERMOST, ("onednn", "off"))) == pytest.approx(0.5)
+    assert effects.factor((cases.STEADILY, ("isa", "avx2"))) is None
+    assert effects.factor((("onednn", "off"),), without="a") == pytest.approx(0.5)
 
 
 def test_factors_of_families_stay_near_each_other_where_their_calls_were_timed():

@@ -245,6 +245,9 @@ class Alike(Record):
     bytes: Annotated[int, Field(ge=0)]
     made_bytes: Annotated[int, Field(ge=0)] = 0  # of new tensors
     mapped_bytes: Annotated[int, Field(ge=0)] = 0  # of those so large that glibc maps new memory for each
+    leading: Annotated[int, Field(ge=0)] = (
+        0  # of a product: the first dimension of the first tensor, such as images
+    )
     sizes: Annotated[tuple[int, ...], Field(max_length=3)] = ()  # elements of the first tensors that it reads
 
 
@@ -413,8 +416,9 @@ class OperatorTime(Record):
     name: str  # of the call, such as "3x3 convolution"
     sizes: str  # such as "2x64x28x28"
     way: Literal["forwards", "backwards"]
+    layout: Literal["contiguous", "channels-last"] = "contiguous"  # of images and filters
     alike: Annotated[tuple[Alike, ...], Field(min_length=1)]
-    seconds: Annotated[float, Field(gt=0)]  # of the fastest repetition
+    seconds: Annotated[float, Field(gt=0)]  # of a call, the median of all repetitions
     all_seconds: tuple[float, ...]
 
 
@@ -424,6 +428,7 @@ class SkippedOperator(Record):
     name: str
     sizes: str
     way: str
+    layout: str = "contiguous"
     reason: str
 
 

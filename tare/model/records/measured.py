@@ -194,6 +194,7 @@ class GridCell(FileRecord, LaunchRecord):
     options: Mapping[str, int | float] = Field(default_factory=dict)
     threads: int
     settings: Mapping[str, str] = Field(default_factory=dict)  # levels of the framework's settings, by factor
+    again: bool = False  # the A/A control of a cell that is the same but for this
     programs_sha256: str  # of all that it depends on
 
 
