@@ -18,6 +18,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tare.core.errors import TareError, UnavailableError
 from tare.core.files import read_json, write_json, write_text
 from tare.machine import facts
@@ -101,6 +103,7 @@ def page(found: Mapping[str, Any] | None) -> Iterator[str]:
         "other data: NeuSight 2.3%, DNNPerf 7.4%, Habitat 11.8%."
     )
     yield ""
+    yield from _control(found.get("controls", ()))
     header = ("left out", "model")
     yield from markdown((*header, *ERRORS), [[one.left_out, one.model, *_errors(one)] for one in scores])
     yield ""
@@ -153,6 +156,18 @@ def page(found: Mapping[str, Any] | None) -> Iterator[str]:
     yield "## Searches"
     yield ""
     yield from _searches(found["searches"])
+
+
+def _control(logs: Sequence[float]) -> Iterator[str]:
+    if not logs:
+        return
+    sizes = np.abs(np.expm1(logs))
+    yield from _prose(
+        f"{len(logs)} cells were launched a second time, minutes later (A/A control). Two launches differ by "
+        f"{np.median(sizes):.1%} (median; 90th percentile {np.quantile(sizes, 0.9):.1%}). No prediction can be "
+        "better than that, and no choice between places that differ by less."
+    )
+    yield ""
 
 
 def _prose(text: str) -> list[str]:

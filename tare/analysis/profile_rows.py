@@ -261,7 +261,7 @@ class ProfileRows:
             share = results.sampler_cpu_s * 1e9 / sampled_ns
         if results.sampled_step_s and results.unsampled_step_s:
             slowdown = statistics.median(results.sampled_step_s) / statistics.median(results.unsampled_step_s)
-        how = source if slowdown is None else "steps with and without, alternating"
+        how = source if slowdown is None else "alternating steps, with the profiler and without it"
         return [
             measured("sampling_cpu_share", share, "1", source, NOT_SAMPLED),
             measured("sampling_slowdown", slowdown, "1", how, NOT_SAMPLED),

@@ -96,7 +96,7 @@ def _at(path: str, group: str, pattern: DataSet) -> DataSet:
         files=pattern.files,
         sources=pattern.sources,
         stands_for="tiny-imagenet-200",
-        note="The study gives a path of this machine: what is there is not known to be the authors' set.",
+        note="The study names a path on this machine. Whether it holds the authors' set is not known.",
     )
 
 

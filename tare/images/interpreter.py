@@ -76,7 +76,7 @@ def with_interpreter(stack: Stack) -> tuple[Stack, Interpreter]:
         try:
             portable.bring(stack.python)
         except UnavailableError as lacking:
-            reason = f"{error.reason}, and no portable build can be had: {lacking.reason}"
+            reason = f"{error.reason}, and no portable build is available: {lacking.reason}"
             instead = f"put a CPython {versions[-1]} on PATH as python{versions[-1]}; pyenv builds one"
             raise UnavailableError(reason, command(versions) or instead) from error
         return stack, find_interpreter(stack.python)

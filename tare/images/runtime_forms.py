@@ -108,7 +108,7 @@ def again(record: ImageRecord, adapter: Environment) -> ImageRecord | None:
         prepared, cached = _prepare(adapter, image_at(kept, Path(record.tree or "/")), record, record.options)
     except (TareError, OSError) as error:
         raise UnavailableError(
-            f"the image of {record.stack} is not here, and can't be had from {kept.path}: {reason_of(error)}"
+            f"the image of {record.stack} is missing, and was not available from {kept.path}: {reason_of(error)}"
         ) from error
     path = prepared.reference if Path(prepared.reference).is_absolute() else None
     return record.replace(reference=prepared.reference, path=path, bytes=prepared.bytes, cached=cached)

@@ -110,7 +110,7 @@ def change_of(claim: Claim, workload: str, here: Measured) -> tuple[Speed | None
     levels, metric = (claim.level, claim.against), claim.metrics[0]
     weighed, why = _at_levels(levels, workload, metric, here)
     if weighed is None:
-        return None, why if claim.why_not is None else f"{claim.why_not}; of what is nearest, {why}"
+        return None, why if claim.why_not is None else f"{claim.why_not}; for the nearest measurement, {why}"
     return speed_of(weighed, _alpha(levels, metric, [workload], here)), claim.why_not or ""
 
 

@@ -67,7 +67,7 @@ class Place(FileRecord):
     """The node that is a machine of a study; the file is next to the machine's campaigns."""
 
     VERSION: ClassVar[int] = 1
-    REMAKE: ClassVar[str] = "remove it: a node is then chosen again, and if it is another one, measured anew"
+    REMAKE: ClassVar[str] = "remove it: a node is then chosen again, and measured if it is another one"
 
     node: str
     others: tuple[str, ...] = ()  # those with it, on which further members of its groups train

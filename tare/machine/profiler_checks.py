@@ -88,7 +88,7 @@ def torch_profiler() -> Check:
             return Check(name="torch.profiler", available=True, version=words[0], details={"device": words[1]})
         reason = reason or ended.explain()
     if reason and "No module named 'torch'" in reason:
-        return lacking("torch.profiler", "no stack with torch is built yet", "snakemake --cores 1 host")
+        return lacking("torch.profiler", "no stack with torch has been built", "snakemake --cores 1 host")
     return lacking("torch.profiler", reason or "no interpreter was found")
 
 

@@ -243,7 +243,7 @@ class _Chooser:
             if pair[0] != ALLOCATOR and framework not in owners:
                 yield f"{pair[0]}={pair[1]} is a setting of {' and '.join(owners)}, not of {framework}"
             elif pair[0] in arms.NEEDS_CUDA and target.device != "cuda":
-                yield f"{pair[0]}={pair[1]} can't be had on a CPU: {arms.NEEDS_CUDA[pair[0]]}"
+                yield f"{pair[0]}={pair[1]} is impossible on a CPU: {arms.NEEDS_CUDA[pair[0]]}"
         if reason := unpredictable(candidate.stack):
             yield reason
         if candidate.stack != target.stack:
@@ -256,7 +256,7 @@ class _Chooser:
         if not request.root and environment(candidate.env).has_daemon:
             yield f"the daemon of {candidate.env} needs root, which the request rules out"
         if candidate.env in target.unavailable:
-            yield f"{candidate.env} can't be had there: {target.unavailable[candidate.env]}"
+            yield f"{candidate.env} is not available there: {target.unavailable[candidate.env]}"
         if request.loss_within is not None and candidate.batch != request.batches[0]:
             yield (
                 f"whether its loss is within {request.loss_within:.2%} of that of batch {request.batches[0]} is "

@@ -66,7 +66,7 @@ class TargetRecord(FileRecord):
     def costs_in(self, env: str, imports: Sequence[str]) -> StartCosts:
         """What starting with these imports costs. Raises UnavailableError: nobody measured that, and what would."""
         if env in self.unavailable:
-            raise UnavailableError(f"{env} can't be had there: {self.unavailable[env]}")
+            raise UnavailableError(f"{env} is not available there: {self.unavailable[env]}")
         own = [costs for costs in self.costs if costs.env == env and costs.imports == tuple(imports)]
         if not own:
             raise UnavailableError(

@@ -73,7 +73,7 @@ UNITS = {
 }  # fmt: skip
 RATES = {"dram_read_bytes_per_s": "B/s", "dram_write_bytes_per_s": "B/s"}
 VOLTAS = ((7, 0), (7, 2))
-NO_TENSOR = "nvprof has no count of what tensor cores computed"
+NO_TENSOR = "nvprof does not count operations of tensor cores"
 NCU, NVPROF = "ncu", "nvprof"
 # What names of metrics end with or contain, and the base unit that their values have to have.
 BASE_UNITS = (("_throughput", "B/s"), ("_bytes", "B"), ("bytes_", "B"), ("time_duration", "s"),

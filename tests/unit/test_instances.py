@@ -73,7 +73,7 @@ def config():
         ({"arms": ["input=real"]}, "input=real is the headline"),
         ({"arms": ["exchange=parameter-serve"]}, "did you mean 'parameter-server'"),
         ({"arms": ["allocator=steady"]}, "is no factor of a group"),
-        ({"arms": ["input=synthetic"]}, "can't be had with mnist_cnn"),
+        ({"arms": ["input=synthetic"]}, "is impossible with mnist_cnn"),
         ({"sizes_kib": [1]}, "distributed: sizes_kib"),
         ({"network": "slurm"}, "network: slurm takes a node for each instance: name some in `machines`"),
         ({"arms": ["network=slurm"]}, "network: slurm takes a node for each instance"),

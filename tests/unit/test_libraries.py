@@ -129,7 +129,10 @@ def test_what_is_no_archive_of_one_folder_is_refused(recipe, server, served, say
 @compiled_here
 @pytest.mark.parametrize(
     ("addresses", "says"),
-    [(["/missing"], "can't be had: .* answered 404 Not Found$"), ([], "apt is configured with no archive of this")],
+    [
+        (["/missing"], "is not available: .* answered 404 Not Found$"),
+        ([], "apt is configured with no archive of this"),
+    ],
 )
 def test_a_source_that_no_archive_has_is_told(recipe, server, monkeypatch, addresses, says):
     monkeypatch.setattr(from_source, "archive_addresses", lambda: [server.base + path for path in addresses])

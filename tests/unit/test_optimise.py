@@ -414,7 +414,7 @@ def test_a_target_has_its_ceilings_by_threads_and_is_read_where_its_processor_is
         described.read_target(path, "P")
     with pytest.raises(UnavailableError, match="measured with 1, 2 threads, not with 3"):
         made.with_threads(3)
-    with pytest.raises(UnavailableError, match="docker can't be had there: no daemon"):
+    with pytest.raises(UnavailableError, match="docker is not available there: no daemon"):
         made.costs_in("docker", TORCH)
     with pytest.raises(UnavailableError, match="starts of host that import jax were not measured"):
         made.costs_in("host", ("jax",))
@@ -759,7 +759,7 @@ def test_what_lies_within_what_predictions_are_off_by_is_a_tie():
             "inductor",
             "the time that compile=inductor takes before and in the first step is not predicted: measure it with",
         ),
-        ({"settings": {"graph": ("capture",)}}, "capture", "graph=capture can't be had on a CPU: graphs are"),
+        ({"settings": {"graph": ("capture",)}}, "capture", "graph=capture is impossible on a CPU: graphs are"),
         (
             {"batches": (64, 128), "loss_within": 0.002},
             "batch 128",

@@ -58,7 +58,7 @@ def test_a_missing_python_is_fetched_into_our_cache_when_a_stack_is_wanted(asked
 
 def test_where_none_answers_the_reason_is_uvs(asked, stack, monkeypatch):
     monkeypatch.delenv("UV_PYTHON_INSTALL_MIRROR", raising=False)
-    with pytest.raises(UnavailableError, match=r"no portable build can be had: .*connection refused"):
+    with pytest.raises(UnavailableError, match=r"no portable build is available: .*connection refused"):
         interpreter.with_interpreter(stack)
 
 

@@ -43,7 +43,7 @@ def answer():
     podman = Candidate(env="podman", stack="torch-2.13", threads=2, batch=64)
     excluded = (
         Excluded(candidate=layout, reason="no step with layout=channels-last was timed", measurable=True),
-        Excluded(candidate=podman, reason="podman can't be had there: crun fails"),
+        Excluded(candidate=podman, reason="podman is not available there: crun fails"),
     )
     choice = Choice(
         ranked=tuple(rows), excluded=excluded, model="roofline", errors={"roofline": 0.08, "linear": 0.3},

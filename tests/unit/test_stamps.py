@@ -258,7 +258,7 @@ def test_a_campaign_that_was_begun_before_the_word_keeps_its_order(box):
 
 def test_a_stamp_takes_one_word_and_a_word_needs_a_stamp(box, capsys):
     assert give("early") == 2
-    assert "a word follows a stamp, and there is none" in capsys.readouterr().err
+    assert "a word can only follow a stamp" in capsys.readouterr().err
     stamped()
     assert give("first") == 0 and give("second") == 2
     assert "has its word, 'first': a second one would be a choice" in capsys.readouterr().err

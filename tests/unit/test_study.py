@@ -533,7 +533,7 @@ def test_input_is_a_factor_of_every_environment_and_no_setting_of_the_framework(
 
 def test_input_that_a_workload_does_not_make_is_refused(config):
     for level, says in (
-        ("synthetic", "can't be had with mnist_cnn, which makes no batch"),
+        ("synthetic", "is impossible with mnist_cnn, which makes no batch"),
         ("real", "is the headline"),
     ):
         with pytest.raises(UserError, match=says):

@@ -18,7 +18,7 @@ from tare.model.studies.campaigns import campaigns, sampling_in
 from tare.model.studies.layout import ROUNDS
 from tare.model.studies.study import Study
 
-ESTIMATED = "campaigns that this machine has not measured yet: estimated for two cores"
+ESTIMATED = "estimated for two cores, since this machine has not measured these campaigns"
 
 
 @dataclass(frozen=True, kw_only=True)

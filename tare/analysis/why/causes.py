@@ -319,7 +319,7 @@ def _account(env: str, imports: Interval, files: Interval, after: Interval) -> F
     ratio, low, high, reason = None, None, None, None
     whole, part = imports.mean_low_high, files.mean_low_high
     if whole is None or part is None:
-        reason = "there is no interval yet: two complete units of each campaign are the least"
+        reason = "an interval needs two complete units of each campaign"
     elif whole[1] <= 0:
         reason = "at the level that two intervals together need, imports may take no longer: no share is given"
     else:

@@ -169,7 +169,7 @@ def stamps(tree: Tree, notes: Notes) -> None:
                 notes.fail(tree.name(path), tree.plain(error))
                 continue
             if stamp.ledger != (entry.before if number else None):
-                notes.fail(tree.name(path), "was written behind another row than the ledger has it")
+                notes.fail(tree.name(path), "does not follow the row that it follows in the ledger")
             known[entry.stamp] = stamp
             _note_departures(measured, stamp, entry.stamp, notes)
         _as_announced(measured, known, notes)

@@ -109,7 +109,7 @@ def _reported(tree: Tree, notes: Notes, folder: str) -> Iterator[Measured]:
         elif tree.is_archive:
             notes.fail(tree.name(measured.results / folder), "is missing")
         else:
-            notes.leave(tree.name(measured.results / folder), "there is none yet")
+            notes.leave(tree.name(measured.results / folder), "does not exist")
 
 
 @contextlib.contextmanager

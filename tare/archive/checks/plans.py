@@ -70,9 +70,7 @@ def _all_there(tree: Tree, measured: Measured, asked: Study, notes: Notes) -> No
             if tree.is_archive:
                 notes.fail(where, f"{what}, and it is not there" if found is None else f"{what}: it is not sealed")
             else:
-                notes.leave(
-                    where, f"{what}, which is not there yet" if found is None else f"{what}: it is under way"
-                )
+                notes.leave(where, f"{what}, which does not exist" if found is None else f"{what}: it is under way")
     for question, campaign in there.items():
         if question not in names:
             notes.remark(campaign.name, "the study asks for no such campaign: no table has it")
@@ -152,7 +150,7 @@ def units(tree: Tree, notes: Notes) -> None:
 
 def _wrong_unit(plan: Plan, unit: Unit, done: Sequence[Unit]) -> Iterator[str]:
     if unit.discarded != (finished(done) < plan.discarded):
-        yield "is discarded" if unit.discarded else "counts, and the plan has it discarded"
+        yield "is discarded" if unit.discarded else "counts, although the plan discards it"
     if set(unit.order) != set(unit.launches):
         yield f"its order has other launches than its records: {', '.join(set(unit.order) ^ set(unit.launches))}"
     expected = set(_launches(plan))

@@ -149,7 +149,7 @@ def lacks_comparison(tree: Tree, notes: Notes, several: Sequence[Measured], path
     if tree.is_archive and named == len(several):
         notes.fail(tree.name(path), "is missing")
     else:
-        notes.leave(tree.name(path), "there is none yet: it compares machines that were all measured")
+        notes.leave(tree.name(path), "does not exist: it needs measurements of several machines")
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -165,7 +165,7 @@ def _with_tables(tree: Tree, notes: Notes) -> Iterable[Measured]:
         elif tree.is_archive:
             notes.fail(tree.name(measured.results / "tables"), "is missing")
         else:
-            notes.leave(tree.name(measured.results / "tables"), "there are no tables yet")
+            notes.leave(tree.name(measured.results / "tables"), "no tables were made")
 
 
 def _tried(tree: Tree, notes: Notes, measured: Measured, make: Callable[[], Any]) -> Any:

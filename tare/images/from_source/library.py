@@ -122,7 +122,7 @@ def _fetch(recipe: LibraryFile, folder: Path) -> Path:
             )
         return target
     why = "; ".join(dict.fromkeys(reasons)) or "apt is configured with no archive of this machine's release"
-    raise UnavailableError(f"the source of {recipe.name} {recipe.version} can't be had: {why}")
+    raise UnavailableError(f"the source of {recipe.name} {recipe.version} is not available: {why}")
 
 
 def _unpack(archive: Path, folder: Path) -> Path:

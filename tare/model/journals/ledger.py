@@ -153,7 +153,7 @@ def note_word(study: Path, text: str, at: str) -> Word:
     with _writing(study) as entries:
         stamp = next((entry.stamp for entry in reversed(entries) if entry.event == "stamped"), None)
         if stamp is None:
-            raise UserError("a word follows a stamp, and there is none: `tare plan --stamp` writes it")
+            raise UserError("a word can only follow a stamp: write one with `tare plan --stamp`")
         if (given := word_in(entries)) is not None:
             raise UserError(
                 f"the stamp {stamp[:12]} has its word, {given.text!r}: a second one would be a choice; a new stamp "

@@ -138,7 +138,7 @@ def _check_distributed(study: Study) -> None:
         elif arm.level == {**own.levels, "input": "real"}[arm.factor]:
             wrong = "is the headline; name another level"
         elif unable := [n for n in own.trained(study.workloads) if text in own.arms_of(n) and not _reads(n, arm)]:
-            wrong = f"can't be had with {unable[0]}, which makes no batch itself; drop one of the two"
+            wrong = f"is impossible with {unable[0]}, which makes no batch itself; drop one of the two"
         if wrong:
             raise UserError(f"{where}: arms: {text} {wrong}")
     if own.nodes > 1 and not study.machines:
@@ -234,7 +234,7 @@ def _check_arm(study: Study, text: str) -> None:
     elif (arm.factor, arm.level, study.stack) == ("stack", "native", BOUND):
         wrong = f"needs packages that are locked, and {BOUND} has none; drop it"
     elif unable := [name for name in study.arms.workloads if name in study.workloads and not _reads(name, arm)]:
-        wrong = f"can't be had with {unable[0]}, which makes no batch itself; drop one of the two"
+        wrong = f"is impossible with {unable[0]}, which makes no batch itself; drop one of the two"
     elif len(arms.members(arm, study.environments)) == 1 and not arms.moves(arm, HOST):
         wrong = "changes none of the study's environments; drop it"
     if wrong:

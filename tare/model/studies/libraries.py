@@ -53,7 +53,7 @@ class LibraryFile(Record):
             if set(target.flags) <= set(flags):
                 return target
         raise UnavailableError(
-            f"{self.name} {self.version} is compiled for none of what this processor can run: its last target, "
+            f"{self.name} {self.version} has no build for this processor: its last target, "
             f"{self.targets[-1].name}, needs {', '.join(self.targets[-1].flags)}"
         )
 

@@ -35,10 +35,9 @@ NOT_SOURCES = ("__pycache__", "node_modules")
 ENVIRONMENTS_HAVE = ("pyvenv.cfg", "conda-meta")  # packages, whose files are not the job's own
 # What only networks of workloads/ have, and why a command has none.
 NOT_OF_COMMANDS: Mapping[str, str] = {
-    "job_length": "cost by job length: it takes what happens once and each step apart, which only Tare's own "
-    "networks show",
-    "causes": "causes by kernels, operators and files: those are looked for inside Tare's own networks "
-    "(`tare weigh` looks for what makes a command slower)",
+    "job_length": "cost by job length: only Tare's own networks show separate times of the start and of the steps",
+    "causes": "causes by kernels, operators and files: Tare looks for them in its own networks only (`tare weigh` "
+    "finds the cause of a slower command)",
     "profile": "profile: the profiler runs inside Tare's own networks",
     "roofline": "roofline: FLOPs and bytes are counted from the operators of Tare's own networks",
     "images": "cost of its images: they are your own, and Tare builds none of them",

@@ -74,7 +74,9 @@ def switch_cost(
     """
     own_s, switches, assigned = (np.asarray(values, dtype=float) for values in (own_s, switches, assigned))
     if own_s.ndim != 3 or not own_s.shape == switches.shape == assigned.shape or own_s.shape[2] != len(names):
-        raise ValueError(f"steps {own_s.shape}, switches {switches.shape}, assigned {assigned.shape}: not alike")
+        raise ValueError(
+            f"steps {own_s.shape}, switches {switches.shape}, assigned {assigned.shape}: shapes differ"
+        )
     seen = np.isfinite(own_s) & np.isfinite(switches) & np.isfinite(assigned) & (own_s > 0)
     # Median step of each launch of each round, shape [rounds, 1, launches]; 1 where it has none.
     typical = np.where(seen.any(axis=1, keepdims=True), np.where(seen, own_s, np.nan), 1.0)
