@@ -1,41 +1,50 @@
 """A grid of cheap launches that a performance model is trained on: jobs by batch, threads and environment.
 
 Each cell is one launch of some seconds, which times steps on batches in memory and watches nothing, and is a
-separate record, so that the grid goes on where it was left. First comes the middle batch of each job at most
-threads, in every environment and with every setting one right after the other, since each is compared with the
-host's cell. At the end of these the host's cell is measured once more (A/A control). Then come the host's other
-batches and threads, of all jobs in turn, so that any part of the grid has some cells of each.
+separate record, so that the grid goes on where it was left. A job with a batch is a group of cells. The first is
+launched alone on the host and counts a step. The others share the machine in slices with a second launch of the
+host's, since they are compared with it: other numbers of threads, and of the middle batch all environments and
+settings. Where launches can't be sliced, they run one right after the other. Middle batches come first, of all jobs
+in turn, so that any part of the grid has some cells of each.
 """
 
 from __future__ import annotations
 
+import math
+import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.progress import say, time_left
 from tare.core.remedies import require
+from tare.experiments import sliced
 from tare.experiments.alone import measuring
+from tare.experiments.orders import balanced_orders
 from tare.launch.place import Site
-from tare.launch.run import launch
+from tare.launch.run import Order, launch
 from tare.launch.sites import data_of, data_record, sites
+from tare.launch.slicing.pacing import Pace
+from tare.launch.slicing.rounds import Round, Way, run_launches
 from tare.machine import facts
 from tare.machine.fitting import settled
+from tare.machine.memory import available_memory_bytes
 from tare.model import closure
 from tare.model.conditions import Conditions
 from tare.model.levels import ALLOCATOR
-from tare.model.records.launches import Counts, ProfileResults
+from tare.model.records.launches import Counts, LaunchRecord, ProfileResults
 from tare.model.records.measured import GridCell
-from tare.model.registry import HOST, describe_workload, whole_options
+from tare.model.registry import HOST, SINGLE, describe_workload, whole_options
 from tare.model.schema import read
 from tare.model.specification import Specification
 from tare.model.studies.layout import grid_folder
 from tare.model.studies.loading import load_part
 from tare.model.studies.stacks import framework_of
 from tare.model.studies.study import RunPart
+from tare.worker import plain
 
 WARMUP_STEPS = 2
 STEADY_S = 1.5  # of steps that count
@@ -84,27 +93,25 @@ class Cell:
         return ".".join([self.job, f"t{self.threads}", self.env, *own])
 
 
-def cells(
+def groups(
     environments: Sequence[str], threads: Sequence[int], settings: Sequence[tuple[str, str]] = ()
-) -> list[Cell]:
-    """The whole grid, in the order in which it is measured; `threads` in rising order."""
-    most, first, later = threads[-1], list[Cell](), list[list[Cell]]()
+) -> list[list[Cell]]:
+    """The whole grid, in the order in which it is measured; `threads` in rising order. Of each group the first cell
+    counts a step, and the last is the host's again.
+    """
+    middles, later = list[list[Cell]](), list[list[list[Cell]]]()
     for workload, options, batches in JOBS:
-        middle = batches[len(batches) // 2]
-        own = [
-            Cell(workload=workload, options=options, batch=batch, threads=count, env=HOST, counts=count == most)
-            for batch in sorted(batches, key=lambda batch: batch != middle)
-            for count in reversed(threads)
-        ]
-        elsewhere = [
-            Cell(workload=workload, options=options, batch=middle, threads=most, env=env)
-            for env in environments
-            if env != HOST
-        ]
-        set_otherwise = [replace(own[0], setting=setting, counts=False) for setting in settings]
-        first += [own[0], *elsewhere, *set_otherwise, replace(own[0], counts=False, again=True)]
+        middle, own = batches[len(batches) // 2], list[list[Cell]]()
+        for batch in sorted(batches, key=lambda batch: batch != middle):
+            host = Cell(workload=workload, options=options, batch=batch, threads=threads[-1], env=HOST)
+            others = [replace(host, threads=count) for count in reversed(threads[:-1])]
+            if batch == middle:
+                others += [replace(host, env=env) for env in environments if env != HOST]
+                others += [replace(host, setting=setting) for setting in settings]
+            own.append([replace(host, counts=True), *others, replace(host, again=True)])
+        middles.append(own[0])
         later.append(own[1:])
-    return first + [row[turn] for turn in range(max(map(len, later))) for row in later if turn < len(row)]
+    return middles + [row[turn] for turn in range(max(map(len, later))) for row in later if turn < len(row)]
 
 
 def makes_batches(cell: Cell) -> bool:
@@ -118,8 +125,8 @@ def settings_of(cell: Cell) -> dict[str, str]:
     return {**({"input": "synthetic"} if makes_batches(cell) else {}), **dict(own)}
 
 
-def specification(cell: Cell, study: RunPart) -> Specification:
-    """What the launch of a cell does inside."""
+def specification(cell: Cell, study: RunPart, steps: int = 0) -> Specification:
+    """What the launch of a cell does inside. `steps`: how many it times; 0: as many as take STEADY_S."""
     return Specification(
         mode="profile",
         workload=cell.workload,
@@ -130,7 +137,7 @@ def specification(cell: Cell, study: RunPart) -> Specification:
         plain=True,
         counts=cell.counts,
         warmup_steps=WARMUP_STEPS,
-        steady_s=STEADY_S,
+        **({"plain_steps": steps} if steps else {"steady_s": STEADY_S}),
     )
 
 
@@ -143,24 +150,91 @@ class Grid:
     sites: Mapping[str, Site]
     processor: str
 
-    def is_there(self, cell: Cell, programs: str) -> bool:
-        """Whether a cell was measured by these programs; one that failed is tried once in each run."""
+    def kept(self, cell: Cell, programs: str) -> GridCell | None:
+        """The record of a cell, if these programs measured it, whatever came of it."""
         path = self.folder / f"{cell.name}.json"
         if not path.exists():
-            return False
+            return None
         try:
             found = read(GridCell, path)
         except IntegrityError as error:
             say(f"{error}: measured again")
-            return False
-        return found.ok and found.programs_sha256 == programs
+            return None
+        return found if found.programs_sha256 == programs else None
+
+    def is_there(self, cell: Cell, programs: str) -> bool:
+        """Whether a cell was measured by these programs; one that failed is tried once in each run."""
+        found = self.kept(cell, programs)
+        return found is not None and found.ok
 
     def measure(self, cell: Cell, programs: str) -> GridCell:
-        """Launch a cell and write its record, whatever came of it."""
-        study, described = self.study, describe_workload(cell.workload, cell.options)
-        result = launch(
-            with_data(self.sites[cell.env], cell, study), specification(cell, study), _conditions(cell, study)
+        """Launch a cell alone and write its record, whatever came of it."""
+        order = self._order(cell)
+        return self._written(cell, programs, launch(order.site, order.program, order.conditions))
+
+    def measure_group(self, group: Sequence[Cell], programs: Mapping[str, str]) -> Iterator[tuple[Cell, GridCell]]:
+        """Measure the missing cells of a group, those that are compared together. `programs`: hash by name."""
+        first, *others = group
+        alone = self.kept(first, programs[first.name])
+        if alone is None or not alone.ok:
+            alone = self.measure(first, programs[first.name])
+            yield first, alone
+        missing = [cell for cell in others if not self.is_there(cell, programs[cell.name])]
+        if not missing:
+            return
+        reason = self._why_alone(others, alone)
+        if reason is None and all(self.kept(cell, programs[cell.name]) for cell in missing):  # all of them failed
+            again = [(cell, self.measure(cell, programs[cell.name])) for cell in missing]
+            yield from again
+            if not any(found.ok for _, found in again):
+                return
+        if reason is None:
+            steps = math.ceil(STEADY_S / statistics.median(alone.profiled().plain_step_s))
+            round_ = self._round(others, min(plain.MOST_STEPS, max(plain.LEAST_STEPS, steps)))
+            reason = round_.voided
+            if reason is None:
+                stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+                for cell in others:
+                    yield cell, self._written(cell, programs[cell.name], round_.records[cell.name], stamp)
+                return
+        say(f"{first.job}: its cells are measured one after the other: {reason}")
+        for cell in missing:
+            yield cell, self.measure(cell, programs[cell.name])
+
+    def _why_alone(self, cells: Sequence[Cell], alone: GridCell) -> str | None:
+        """Why cells can't share the machine in slices; None where they can."""
+        if not alone.ok:
+            return "the launch that counts failed"
+        if reason := sliced.refusal(SINGLE, self.study.found_device, "as_found"):
+            return reason
+        for cell in cells:
+            if reason := sliced.not_held(self.sites[cell.env]):
+                return f"{cell.env}: {reason}"
+        needs = len(cells) * alone.seen_inside().memory.peak_rss_bytes
+        if needs > sliced.MEMORY_SHARE * available_memory_bytes():
+            return f"together they take about {needs / 2**30:.3g} GiB of memory, more than there is"
+        return None
+
+    def _round(self, cells: Sequence[Cell], steps: int) -> Round:
+        generator = random.Random(f"{self.study.seed}/{cells[0].job}")
+        names = generator.sample([cell.name for cell in cells], len(cells))
+        orders = {cell.name: self._order(cell, steps) for cell in cells}
+        way = Way(
+            pace=Pace.equal(names),
+            orders=balanced_orders(len(names), generator),
+            seed=str(generator.random()),
         )
+        return run_launches({name: orders[name] for name in names}, way)
+
+    def _order(self, cell: Cell, steps: int = 0) -> Order:
+        return Order(
+            site=with_data(self.sites[cell.env], cell, self.study),
+            program=specification(cell, self.study, steps),
+            conditions=_conditions(cell, self.study),
+        )
+
+    def _written(self, cell: Cell, programs: str, result: LaunchRecord, group: str | None = None) -> GridCell:
+        study = self.study
         found = GridCell(
             **result.given(),
             machine=facts.machine_name(),
@@ -169,12 +243,13 @@ class Grid:
             env=cell.env,
             device=study.found_device,
             workload=cell.workload,
-            title=described["title"],
+            title=describe_workload(cell.workload, cell.options)["title"],
             batch=cell.batch,
             options=cell.options,
             threads=cell.threads,
             settings=dict([cell.setting] if cell.setting else []),
             again=cell.again,
+            group=group,
             programs_sha256=programs,
         )
         found.write(self.folder / f"{cell.name}.json")
@@ -201,11 +276,11 @@ def measure_grid(
     """
     study = settled(load_part(RunPart, source))
     threads = sorted({1, study.conditions.cpus})
-    wanted = [cell for cell in cells(names, threads, settings) if not only or cell.workload in only]
+    wanted = [group for group in groups(names, threads, settings) if not only or group[0].workload in only]
     if not wanted:
         known = ", ".join(sorted({workload for workload, _, _ in JOBS}))
         raise UserError(f"the grid has none of {', '.join(only)}: it has {known}")
-    own_data = sorted({cell.workload for cell in wanted if not makes_batches(cell)})
+    own_data = sorted({group[0].workload for group in wanted if not makes_batches(group[0])})
     require([data_record(workload, study) for workload in own_data])
     folder = out or grid_folder(facts.machine_name(), study.stack)
     began = time.monotonic()
@@ -214,22 +289,25 @@ def measure_grid(
         sites(study, None, [HOST, *(name for name in names if name != HOST)], images, None) as (here, gone, _),
     ):
         grid = Grid(study=study, folder=folder, sites=here, processor=facts.processor_name(study.found_device))
+        possible = [[cell for cell in group if cell.env not in gone] for group in wanted]
+        programs = {cell.name: programs_of(cell, study.stack) for group in possible for cell in group}
         missing = [
-            (cell, programs)
-            for cell in wanted
-            if cell.env not in gone and not grid.is_there(cell, programs := programs_of(cell, study.stack))
+            group for group in possible if not all(grid.is_there(cell, programs[cell.name]) for cell in group)
         ]
-        say(f"{len(wanted)} cells, {len(missing)} of them to be measured into {folder}")
-        for number, (cell, programs) in enumerate(missing):
+        every, left = sum(map(len, possible)), sum(map(len, missing))
+        say(f"{every} cells, {left} of them in groups that are to be measured into {folder}")
+        done = 0
+        for group in missing:
             spent = time.monotonic() - began
-            each = spent / number if number else LEAST_CELL_S
-            if minutes is not None and spent + each > minutes * 60:
-                say(f"{len(missing) - number} cells are left for the next run: {minutes:g} minutes are over")
+            each = spent / done if done else LEAST_CELL_S
+            if minutes is not None and spent + each * len(group) > minutes * 60:
+                say(f"{left - done} cells are left for the next run: {minutes:g} minutes are over")
                 return
-            found = grid.measure(cell, programs)
-            result = f"{_median_ms(found):.4g} ms a step" if found.ok else f"{found.status}: {found.reason}"
-            left = time_left(each * (len(missing) - number - 1))
-            say(f"{number + 1} of {len(missing)}, {cell.name}: {result}, {left}")
+            for cell, found in grid.measure_group(group, programs):
+                result = f"{_median_ms(found):.4g} ms a step" if found.ok else f"{found.status}: {found.reason}"
+                say(f"{cell.name}: {result}")
+            done += len(group)
+            say(f"{done} of {left} cells, {time_left((time.monotonic() - began) / done * (left - done))}")
 
 
 def count_job(

@@ -91,6 +91,7 @@ class Specification(Job):
     # `sample_interval_s`, `steady_s`, `counter_steps`, `counter_workloads`: of a profiled launch
     sample_interval_s: float = 0.0
     steady_s: float = 0.0
+    plain_steps: int = 0  # how many are timed without a profiler; 0: as many as `steady_s` says
     counter_steps: int = 0
     counter_workloads: tuple[str, ...] | None = None
     # `plain`, `counts`: of a profiled launch, whether it has no profiler, and then whether it counts a step

@@ -3,7 +3,7 @@
 What an environment adds to a step is the median difference of its cells from the host's of the same job and
 threads, and never less than nothing: predictions have no place for an environment that makes steps faster. What a
 setting multiplies a step by is the median over networks of such ratios; of a row's own, that of the other networks.
-The seconds of a cell that was measured again are the geometric mean of both launches.
+The host's second launch counts where others shared the machine with it, elsewhere the geometric mean of both.
 Settings that are modelled on the target multiply by nothing (`Target.modelled`); of several, the others count.
 """
 
@@ -150,7 +150,10 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord, *, held_out: str
         place: [math.log(statistics.median(one.profiled().plain_step_s)) for one in same]
         for place, same in places.items()
     }
-    seconds = {id(places[place][0]): math.exp(statistics.mean(taken)) for place, taken in logs.items()}
+    seconds = {
+        id(places[place][0]): math.exp(taken[-1] if places[place][-1].group else statistics.mean(taken))
+        for place, taken in logs.items()
+    }
     firsts = [same[0] for same in places.values()]
     effects = Effects.of([_timed(cell, seconds[id(cell)]) for cell in firsts], target.modelled)
     added, rows = effects.added, []

@@ -1,7 +1,8 @@
 """A profiled launch without its profiler: its steps are timed for a while, and one is counted from shapes alone.
 
-Nothing watches it, so that these times may be used. `steady_s` seconds of steps, after `warmup_steps`; none where
-that is 0. `counts` says whether a step is counted, which takes its own imports and comes last.
+Nothing watches it, so that these times may be used. After `warmup_steps` come `plain_steps` steps, or `steady_s`
+seconds of them; none where both are 0. `counts` says whether a step is counted, which takes its own imports and
+comes last.
 """
 
 from functools import partial
@@ -11,7 +12,15 @@ from tare.worker import frameworks, instruments
 from tare.worker.counting import count_shapes
 from tare.worker.frameworks import Framework
 from tare.worker.marks import Marks, usage
-from tare.worker.train import build, chosen, first_batches, import_workload, steady_steps
+from tare.worker.train import (
+    between,
+    build,
+    chosen,
+    first_batches,
+    import_workload,
+    steady_steps,
+    step_instants,
+)
 
 LEAST_STEPS, MOST_STEPS = 3, 2000
 NOT_ASKED = "not asked for"
@@ -22,22 +31,23 @@ def plain_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[st
     framework, workload = import_workload(spec, marks, spec["threads"])
     dataset, training = build(framework, workload, spec, marks)
     batches = [framework.to_device(batch) for batch in first_batches(framework, dataset, spec["batch"])]
-    timed: List[float] = []
-    if spec["steady_s"]:
+    instants: List[int] = []
+    if spec["steady_s"] or spec["plain_steps"]:
         marks.add("first_step_start")
         training.step(batches[0])
         framework.synchronize()
         marks.add("first_step")
         warm = steady_steps(framework, training, batches, spec["warmup_steps"])
-        count = min(MOST_STEPS, max(LEAST_STEPS, int(spec["steady_s"] / min(warm))))
-        timed = steady_steps(framework, training, batches, count)
+        count = spec["plain_steps"] or min(MOST_STEPS, max(LEAST_STEPS, int(spec["steady_s"] / min(warm))))
+        instants = step_instants(framework, training, batches, count)
         marks.add("plain_steps")
     marks.usage = usage()
     counts: Dict[str, Any] = {"operators": None, "families": None, "reason": NOT_ASKED}
     if spec["counts"]:
         counts = counted(framework, workload, spec, training, batches[0])
     return framework, {
-        "plain_step_s": timed,
+        "plain_step_s": between(instants),
+        "plain_instants_ns": instants,
         "profiled_step_s": [],
         "profiler_reason": NOT_ASKED,
         "profiled_steps": 0,

@@ -174,14 +174,22 @@ def first_batches(framework: Framework, dataset: Any, batch: int) -> List[Any]:
 
 def steady_steps(framework: Framework, training: Any, batches: Sequence[Any], count: int) -> List[float]:
     """Seconds of each of `count` training steps on batches in memory, in turn, synchronised step by step."""
-    durations = []
+    return between(step_instants(framework, training, batches, count))
+
+
+def step_instants(framework: Framework, training: Any, batches: Sequence[Any], count: int) -> List[int]:
+    """When such steps began, and when each of them ended."""
+    found = [now_ns()]
     for index in range(count):
-        batch = batches[index % len(batches)]
-        started = now_ns()
-        training.step(batch)
+        training.step(batches[index % len(batches)])
         framework.synchronize()
-        durations.append((now_ns() - started) / 1e9)
-    return durations
+        found.append(now_ns())
+    return found
+
+
+def between(instants: Sequence[int]) -> List[float]:
+    """Seconds between each of these instants and the next."""
+    return [(instants[at + 1] - instants[at]) / 1e9 for at in range(len(instants) - 1)]
 
 
 def busy(marks: Marks) -> Optional[float]:

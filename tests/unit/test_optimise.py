@@ -31,7 +31,7 @@ from tare.model.records.launches import LaunchRecord, OperatorTime
 from tare.model.records.measured import CeilingsRecord, GridCell, StartCosts, StartsPart
 from tare.model.registry import describe_workload, imports_of, whole_options
 from tare.model.roles import CONTROL
-from tare.model.schema import parse
+from tare.model.schema import parse, read
 from tare.model.studies.loading import load_checked
 from tare.predict import answers, cases, choose, elapsed, models, requests, rows
 from tare.predict import predictor as prediction
@@ -516,41 +516,36 @@ def test_a_target_that_was_interrupted_goes_on_and_parts_of_another_study_are_no
 # --- the grid
 
 
-def test_the_grid_begins_with_every_job_everywhere_and_has_about_two_hundred_cells():
-    found = grid.cells(["host", "docker", "apptainer", "charliecloud"], [1, 2])
-    on_host = [one for one in found if one.env == "host"]
-    assert 120 <= len(on_host) <= 160 and 60 <= len(found) - len(on_host) <= 90
-    assert len({one.name for one in found}) == len(found)
-    first = found[: 5 * len(grid.JOBS)]
-    assert len({(one.workload, str(one.options)) for one in first}) == len(grid.JOBS)
-    for start in range(0, len(first), 5):  # side by side in time, as they are compared
-        assert len({one.job for one in first[start : start + 5]}) == 1
-        assert [(one.env, one.again) for one in first[start : start + 5]] == [
-            *(("host", False), ("docker", False), ("apptainer", False), ("charliecloud", False), ("host", True)),
-        ]
-    assert sum(one.again for one in found) == len(grid.JOBS)
-    assert len({one.workload for one in found[5 * len(grid.JOBS) :][: len(grid.JOBS)]}) > 8
+def test_the_grid_begins_with_every_job_everywhere_and_has_about_three_hundred_cells():
+    groups = grid.groups(["host", "docker", "apptainer", "charliecloud"], [1, 2])
+    found = [one for group in groups for one in group]
+    assert 200 <= len(found) <= 320 and len({one.name for one in found}) == len(found)
+    assert len({(group[0].workload, str(group[0].options)) for group in groups[: len(grid.JOBS)]}) == len(grid.JOBS)
+    for number, (host, *others, again) in enumerate(groups):
+        assert (host.env, host.threads, host.counts, host.again) == ("host", 2, True, False)
+        assert again == replace(host, counts=False, again=True)
+        assert {one.job for one in others} == {host.job} and not any(one.counts or one.again for one in others)
+        places = {(one.env, one.threads) for one in others}
+        everywhere = {("docker", 2), ("apptainer", 2), ("charliecloud", 2)} if number < len(grid.JOBS) else set()
+        assert places == {("host", 1)} | everywhere
+    assert len({group[0].workload for group in groups[len(grid.JOBS) :][: len(grid.JOBS)]}) > 8
     networks = {describe_workload(one.workload, one.options)["title"] for one in found}
     assert len(networks) >= 11  # intervals at 91% have ends from eleven on, one of them left out
-    counted = {one.job for one in found if one.counts}
-    assert counted == {one.job for one in found} and all(one.env == "host" for one in found if one.counts)
     for one in found:
         least = describe_workload(one.workload, one.options).get("least_batch", 1)
         assert whole_options(one.workload, one.options) is not None and one.batch >= least
-        beside = [other for other in on_host if (other.job, other.threads) == (one.job, one.threads)]
-        assert beside, "an environment is compared with the host's cell"
 
 
-def test_settings_are_timed_beside_the_hosts_cell_of_the_same_job():
+def test_settings_are_timed_in_the_group_of_the_hosts_cell_of_the_same_job():
     settings = [("layout", "channels-last"), ("allocator", "huge")]
-    more = grid.cells(["host", "docker"], [1, 2], settings)
-    assert [(one.env, one.setting, one.again) for one in more[:5]] == [
-        *(("host", None, False), ("docker", None, False), ("host", settings[0], False)),
-        *(("host", settings[1], False), ("host", None, True)),
+    more = grid.groups(["host", "docker"], [1, 2], settings)
+    assert [(one.env, one.threads, one.setting, one.again) for one in more[0]] == [
+        *(("host", 2, None, False), ("host", 1, None, False), ("docker", 2, None, False)),
+        *(("host", 2, settings[0], False), ("host", 2, settings[1], False), ("host", 2, None, True)),
     ]
-    assert len({one.name for one in more}) == len(more) and not any(one.counts for one in more if one.setting)
+    assert not any(one.setting for group in more[len(grid.JOBS) :] for one in group)
     study = load_checked("config/smoke.yaml").replace(device="cpu")
-    found = [grid._conditions(one, study) for one in more[2:4]]
+    found = [grid._conditions(one, study) for one in more[0][3:5]]
     assert [(one.allocator, one.settings.get("layout")) for one in found] == [
         *(("default", "channels-last"), ("huge", None)),
     ]
@@ -570,32 +565,86 @@ def test_a_cell_that_is_there_is_not_measured_again_unless_it_failed_or_its_prog
     assert not own.is_there(one, "0")
 
 
-def test_a_grid_ends_when_its_minutes_are_over_and_says_what_is_left(tmp_path, monkeypatch, capsys):
-    clock = SimpleNamespace(now=0.0)
-    measured = []
+def measured_grid(monkeypatch, tmp_path, names, voided=None, fails=lambda cell: False, **given):
+    """A grid whose launches take 20 s each; returns names of cells launched alone, and by round those in slices."""
+    clock, alone, rounds = SimpleNamespace(now=0.0), [], []
 
-    def measure(self, one, programs):
-        measured.append(one)
+    def launched(one):
         clock.now += 20.0
-        return cell(one.workload, one.env, one.threads, one.batch, options=one.options)
+        own = {"status": "failed", "reason": "it broke"} if fails(one) else {}
+        return cell(one.workload, one.env, one.threads, one.batch, options=one.options, **own)
+
+    def order(self, one, steps=0):
+        return SimpleNamespace(site=one, program=steps, conditions=None)
+
+    def together(orders, way):
+        rounds.append({name: one.program for name, one in orders.items()})
+        records = {name: launched(one.site) for name, one in orders.items()}
+        assert sorted(next(way.orders)) == list(range(len(orders))) and set(way.pace.phases) == set(orders)
+        return SimpleNamespace(voided=voided, records={} if voided else records)
 
     class Sites:
         def __enter__(self):
-            return {"host": None, "docker": None}, {"vm": "no kvm"}, {}
+            return dict.fromkeys(names), {"vm": "no kvm"}, {}
 
         def __exit__(self, *_):
             return None
 
-    monkeypatch.setattr(grid, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    monkeypatch.setattr(grid.Grid, "measure", measure)
+    monkeypatch.setattr(grid, "time", SimpleNamespace(monotonic=lambda: clock.now, strftime=lambda form: "now"))
+    monkeypatch.setattr(grid, "launch", lambda one, *_: alone.append(one.name) or launched(one))
+    monkeypatch.setattr(grid, "run_launches", together)
+    monkeypatch.setattr(grid.Grid, "_order", order)
+    monkeypatch.setattr(grid.sliced, "not_held", lambda site: None)
     monkeypatch.setattr(grid, "sites", lambda *_: Sites())
     monkeypatch.setattr(grid, "measuring", lambda *_: Sites())
     monkeypatch.setattr(grid, "require", lambda paths: None)
-    grid.measure_grid("config/smoke.yaml", None, ["host", "docker", "vm"], minutes=1.5, out=tmp_path)
-    assert len(measured) == 4 and all(one.env != "vm" for one in measured)
+    monkeypatch.setattr(grid, "programs_of", lambda cell, stack: "0")
+    grid.measure_grid("config/smoke.yaml", None, names, out=tmp_path, **given)
+    return alone, rounds
+
+
+def test_cells_of_a_group_share_the_machine_in_slices_and_train_equally_many_steps(tmp_path, monkeypatch):
+    settings = [("layout", "channels-last")]
+    alone, rounds = measured_grid(
+        monkeypatch, tmp_path, ["host", "docker"], only=["transformer_lm"], settings=settings
+    )
+    assert alone == ["transformer_lm.b12.t2.host", "transformer_lm.b4.t2.host", "transformer_lm.b48.t2.host"]
+    names = ["transformer_lm.b12.t1.host", "transformer_lm.b12.t2.docker"]
+    names += [f"transformer_lm.b12.t2.host.{one}" for one in ("again", "layout-channels-last")]
+    assert sorted(rounds[0]) == names and [len(one) for one in rounds] == [4, 2, 2]
+    assert len({steps for one in rounds for steps in one.values()}) == 1
+    assert min(rounds[0].values()) > 0
+    found = {path.stem: read(GridCell, path) for path in tmp_path.glob("*.json")}
+    assert {found[name].group for name in names} == {"now"} and found[alone[0]].group is None
+    assert [name for name, one in found.items() if one.again] and len(found) == 11
+
+
+def test_cells_that_cannot_share_the_machine_are_launched_one_after_the_other(tmp_path, monkeypatch, capsys):
+    alone, rounds = measured_grid(monkeypatch, tmp_path, ["host"], only=["transformer_lm"], voided="it moved")
+    assert len(rounds) == 3 and len(alone) == 9
+    assert "its cells are measured one after the other: it moved" in capsys.readouterr().out
+    assert {read(GridCell, path).group for path in tmp_path.glob("*.json")} == {None}
+
+
+def test_a_cell_that_failed_in_its_group_is_tried_once_more_alone(tmp_path, monkeypatch):
+    given = {"only": ["sentiment_rnn"], "settings": [("layout", "channels-last")]}
+    fails = {"fails": lambda one: one.setting is not None}
+    measured_grid(monkeypatch, tmp_path, ["host"], **given, **fails)
+    assert measured_grid(monkeypatch, tmp_path, ["host"], **given, **fails) == (
+        ["sentiment_rnn.b64.t2.host.layout-channels-last"],
+        [],
+    )
+    alone, rounds = measured_grid(monkeypatch, tmp_path, ["host"], **given)
+    assert len(alone) == 1 and len(rounds) == 1  # it works now, and is compared with the others
+    assert measured_grid(monkeypatch, tmp_path, ["host"], **given) == ([], [])
+
+
+def test_a_grid_ends_when_its_minutes_are_over_and_says_what_is_left(tmp_path, monkeypatch, capsys):
+    alone, rounds = measured_grid(monkeypatch, tmp_path, ["host", "docker", "vm"], minutes=1.5)
+    assert len(alone) == len(rounds) == 1 and not list(tmp_path.glob("*.vm.json"))
     assert "cells are left for the next run: 1.5 minutes are over" in capsys.readouterr().out
     with pytest.raises(UserError, match="the grid has none of resnet19: it has alexnet,"):
-        grid.measure_grid("config/smoke.yaml", None, ["host"], only=["resnet19"], out=tmp_path)
+        measured_grid(monkeypatch, tmp_path, ["host"], only=["resnet19"])
 
 
 def test_cells_depend_on_what_runs_in_them_alone():
@@ -862,6 +911,10 @@ def test_a_cell_that_was_measured_again_counts_once_with_the_mean_of_both():
         *(first.workload, first.env, first.threads, first.batch, seconds * 1.21), options=dict(first.options)
     ).replace(again=True)
     alone, found = rows.trained_on(cells, record()), rows.trained_on([again, *cells], record())
+    in_slices = rows.trained_on([again.replace(group="g"), *cells], record())
+    assert max(b.seconds / a.seconds for a, b in zip(alone.rows, in_slices.rows, strict=True)) == pytest.approx(
+        1.21
+    )
     assert alone.controls == () and found.controls == pytest.approx([math.log(1.21)])
     assert len(found.rows) == len(alone.rows)
     changed = [(a, b) for a, b in zip(alone.rows, found.rows, strict=True) if a.seconds != b.seconds]

@@ -291,6 +291,7 @@ class ProfileResults(Record):
     """A profiled launch; its trace is a file next to the record."""
 
     plain_step_s: tuple[float, ...]
+    plain_instants_ns: tuple[int, ...] = ()  # when the first of them began, and each ended; of a plain launch
     steady_steps: int = 0
     profiled_step_s: tuple[float, ...]
     profiler_reason: str | None

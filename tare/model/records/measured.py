@@ -194,7 +194,8 @@ class GridCell(FileRecord, LaunchRecord):
     options: Mapping[str, int | float] = Field(default_factory=dict)
     threads: int
     settings: Mapping[str, str] = Field(default_factory=dict)  # levels of the framework's settings, by factor
-    again: bool = False  # the A/A control of a cell that is the same but for this
+    again: bool = False  # a second launch of the host's cell, with which those of its group are compared
+    group: str | None = None  # cells that shared the machine in slices have the same; None: launched alone
     programs_sha256: str  # of all that it depends on
 
 

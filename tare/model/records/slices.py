@@ -140,8 +140,11 @@ class Slices(Record):
 
 
 def own_results(results: Mapping[str, Any], slices: Slices) -> dict[str, Any]:
-    """Results of a whole run with its instants in own time (`Slices.own_ns`)."""
+    """Results of a whole run, or of a launch without its profiler, in own time (`Slices.own_ns`)."""
     found = dict(results)
+    if found.get("plain_instants_ns"):
+        instants = slices.own_ns(found["plain_instants_ns"])
+        found |= {"plain_instants_ns": instants.tolist(), "plain_step_s": (np.diff(instants) / 1e9).tolist()}
     for name in OWN:
         if name in found:
             found[name] = slices.own_ns(found[name]).tolist()
