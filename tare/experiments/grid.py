@@ -137,7 +137,8 @@ def specification(cell: Cell, study: RunPart, steps: int = 0) -> Specification:
         plain=True,
         counts=cell.counts,
         warmup_steps=WARMUP_STEPS,
-        **({"plain_steps": steps} if steps else {"steady_s": STEADY_S}),
+        plain_steps=steps,
+        steady_s=0.0 if steps else STEADY_S,
     )
 
 

@@ -62,7 +62,7 @@ def test_a_cell_counts_what_a_profiled_launch_counts(study, forms, measured, tmp
         rows.job_of("further_networks", whole_options("further_networks", OWN.options), 4)
     ]
     site = site_of("host", environment("host"), forms("host"), None)
-    spec = grid.specification(OWN, study).without("plain", "counts", "steady_s")
+    spec = grid.specification(OWN, study).without("plain", "counts", "steady_s", "plain_steps")
     spec = spec.replace(warmup_steps=1, steps=1, sample_interval_s=0.05)
     done = launch(site, spec, grid._conditions(OWN, study), keep={"trace": tmp_path / "trace.json.gz"})
     assert done.ok, done.reason
