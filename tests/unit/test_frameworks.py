@@ -215,15 +215,20 @@ def test_a_profile_has_steps_and_reasons(launches):
 
 
 def test_a_plain_profile_times_steps_and_watches_nothing(launches):
-    record = launches.run(mode="profile", plain=True, counts=True, warmup_steps=1, steady_s=0.05)
+    given = {"mode": "profile", "plain": True, "warmup_steps": 1}
+    record = launches.run(**given, counts=True, steady_s=0.05, plain_steps=0)
     results = record["results"]
     assert record["status"] == "ok" and len(results["plain_step_s"]) >= 3 and results["samples"] == []
+    instants = results["plain_instants_ns"]
+    assert len(instants) == len(results["plain_step_s"]) + 1 and instants == sorted(instants)
+    assert sum(results["plain_step_s"]) == pytest.approx((instants[-1] - instants[0]) / 1e9)
     assert results["counts"]["reason"] == "tare/worker/instruments has none for numpy"
     names = [mark["name"] for mark in record["marks"]]
     assert names == [
         *("entry", "imports", "data", "model", "first_step_start", "first_step", "plain_steps", "last")
     ]
-    counted = launches.run(mode="profile", plain=True, counts=False, warmup_steps=1, steady_s=0.0)
+    assert len(launches.run(**given, counts=False, steady_s=0.0, plain_steps=7)["results"]["plain_step_s"]) == 7
+    counted = launches.run(**given, counts=False, steady_s=0.0, plain_steps=0)
     assert counted["results"]["plain_step_s"] == [] and counted["results"]["counts"]["reason"] == "not asked for"
 
 

@@ -111,3 +111,12 @@ def test_results_are_moved_with_their_instants():
         "loss": 1.0,
         "replicates": [{"started_ns": ARRIVED + 5_000, "level": "x"}],
     }
+
+
+def test_steps_that_were_timed_without_a_profiler_are_moved_with_their_instants():
+    found = slices([0, 100], [10, 10])
+    at = [ARRIVED + 2_000, ARRIVED + 5_000, ARRIVED + 105_000]
+    moved = own_results({"plain_instants_ns": at, "plain_step_s": [3e-6, 1e-4]}, found)
+    assert moved["plain_instants_ns"] == [ARRIVED + 2_000, ARRIVED + 5_000, ARRIVED + 15_000]
+    assert moved["plain_step_s"] == pytest.approx([3e-6, 1e-5])
+    assert own_results({"plain_instants_ns": [], "plain_step_s": []}, found)["plain_step_s"] == []
