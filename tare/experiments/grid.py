@@ -4,8 +4,8 @@ Each cell is one launch of some seconds, which times steps on batches in memory 
 separate record, so that the grid goes on where it was left. A job with a batch is a group of cells. The first is
 launched alone on the host and counts a step. The others share the machine in slices with a second launch of the
 host's, since they are compared with it: other numbers of threads, and of the middle batch all environments and
-settings. Where launches can't be sliced, they run one right after the other. Middle batches come first, of all jobs
-in turn, so that any part of the grid has some cells of each.
+settings, and the host once more (A/A control). Where launches can't be sliced, they run one right after the other.
+Middle batches come first, of all jobs in turn, so that any part of the grid has some cells of each.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from tare.worker import plain
 
 WARMUP_STEPS = 2
 STEADY_S = 1.5  # of steps that count
+AGAIN = ("", "again", "control")  # names of the host's launches
 LEAST_CELL_S = 3.0  # that a launch takes, before one has been made
 # Workload, options, batches; the middle one is trained in every environment.
 JOBS: Sequence[tuple[str, Mapping[str, int | float], tuple[int, ...]]] = (
@@ -77,7 +78,7 @@ class Cell:
     options: Mapping[str, int | float] = field(default_factory=dict)
     counts: bool = False
     setting: tuple[str, str] | None = None  # factor and level; None for the framework's default
-    again: bool = False  # the A/A control: the same launch a second time
+    again: int = 0  # 1, 2: the host's second and third launch, with which those of its group are compared
 
     @property
     def job(self) -> str:
@@ -89,7 +90,7 @@ class Cell:
     def name(self) -> str:
         """Name of its record."""
         own = [] if self.setting is None else ["-".join(self.setting)]
-        own += ["again"] * self.again
+        own += [AGAIN[self.again]] if self.again else []
         return ".".join([self.job, f"t{self.threads}", self.env, *own])
 
 
@@ -108,7 +109,8 @@ def groups(
             if batch == middle:
                 others += [replace(host, env=env) for env in environments if env != HOST]
                 others += [replace(host, setting=setting) for setting in settings]
-            own.append([replace(host, counts=True), *others, replace(host, again=True)])
+                others.append(replace(host, again=2))
+            own.append([replace(host, counts=True), *others, replace(host, again=1)])
         middles.append(own[0])
         later.append(own[1:])
     return middles + [row[turn] for turn in range(max(map(len, later))) for row in later if turn < len(row)]

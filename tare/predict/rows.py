@@ -3,7 +3,7 @@
 What an environment adds to a step is the median difference of its cells from the host's of the same job and
 threads, and never less than nothing: predictions have no place for an environment that makes steps faster. What a
 setting multiplies a step by is the median over networks of such ratios; of a row's own, that of the other networks.
-The host's second launch counts where others shared the machine with it, elsewhere the geometric mean of both.
+Cells that shared the machine with the host's say how many times as long as its steps theirs are, and no more.
 Settings that are modelled on the target multiply by nothing (`Target.modelled`); of several, the others count.
 """
 
@@ -97,7 +97,7 @@ class Trained:
     memory_bytes: Mapping[Job, int]  # the most of any of its cells
     left_out: tuple[str, ...]  # cells, each with why
     failed: Mapping[Failed, str] = field(default_factory=dict)  # why launches on the target had no step
-    controls: tuple[float, ...] = ()  # of each cell that was measured again: log-ratio to its first launch
+    controls: tuple[float, ...] = ()  # log-ratios of two launches of the host's that were compared with each other
 
     def failure(self, job: Job, env: str, threads: int, settings: Settings) -> str | None:
         """Why a job is known to fail so; settings that fail on the host fail anywhere, and with others."""
@@ -142,19 +142,13 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord, *, held_out: str
     for cell in own:
         job = job_of(cell.workload, cell.options, cell.batch)
         memory[job] = max(memory.get(job, 0), cell.seen_inside().memory.peak_rss_bytes)
-    places: dict[Hashable, list[GridCell]] = {}
+    launches: dict[Hashable, list[GridCell]] = {}
     for cell in sorted(own, key=lambda cell: cell.again):
         if cell.title != held_out:
-            places.setdefault((_key(cell), cell.env, _settings_of(cell)), []).append(cell)
-    logs = {
-        place: [math.log(statistics.median(one.profiled().plain_step_s)) for one in same]
-        for place, same in places.items()
-    }
-    seconds = {
-        id(places[place][0]): math.exp(taken[-1] if places[place][-1].group else statistics.mean(taken))
-        for place, taken in logs.items()
-    }
-    firsts = [same[0] for same in places.values()]
+            launches.setdefault((_key(cell), cell.env, _settings_of(cell)), []).append(cell)
+    places = list(launches.values())
+    seconds, controls = _seconds(places)
+    firsts = [same[0] for same in places]
     effects = Effects.of([_timed(cell, seconds[id(cell)]) for cell in firsts], target.modelled)
     added, rows = effects.added, []
     for cell in firsts:
@@ -188,8 +182,28 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord, *, held_out: str
         memory_bytes=memory,
         left_out=tuple(left_out),
         failed=failed,
-        controls=tuple(taken[-1] - taken[0] for taken in logs.values() if len(taken) > 1),
+        controls=controls,
     )
+
+
+def _seconds(places: Sequence[Sequence[GridCell]]) -> tuple[dict[int, float], tuple[float, ...]]:
+    """Seconds of a step by the `id` of a place's first launch, and log-ratios of the A/A controls.
+
+    Sharing the machine makes steps longer, those of the host as those of other places, so what was measured in a
+    group is divided by that. What was launched alone counts as it is; of the same place, the geometric mean.
+    """
+    logs = [[math.log(statistics.median(one.profiled().plain_step_s)) for one in same] for same in places]
+    longer, controls = dict[str, float](), list[float]()
+    for same, own in zip(places, logs, strict=True):
+        if len(same) > 1 and (group := same[-1].group) is not None:
+            longer[group] = statistics.mean(own[1:]) - own[0]
+        comparable = own[1:] if same[-1].group else own
+        controls += [comparable[-1] - comparable[0]] if len(comparable) > 1 else []
+    found = {}
+    for (first, *again), own in zip(places, logs, strict=True):
+        alone = own[:1] if again and again[-1].group else own
+        found[id(first)] = math.exp(statistics.mean(alone) - longer.get(first.group or "", 0.0))
+    return found, tuple(controls)
 
 
 def name_of(cell: GridCell) -> str:

@@ -522,12 +522,12 @@ def test_the_grid_begins_with_every_job_everywhere_and_has_about_three_hundred_c
     assert 200 <= len(found) <= 320 and len({one.name for one in found}) == len(found)
     assert len({(group[0].workload, str(group[0].options)) for group in groups[: len(grid.JOBS)]}) == len(grid.JOBS)
     for number, (host, *others, again) in enumerate(groups):
-        assert (host.env, host.threads, host.counts, host.again) == ("host", 2, True, False)
-        assert again == replace(host, counts=False, again=True)
-        assert {one.job for one in others} == {host.job} and not any(one.counts or one.again for one in others)
-        places = {(one.env, one.threads) for one in others}
-        everywhere = {("docker", 2), ("apptainer", 2), ("charliecloud", 2)} if number < len(grid.JOBS) else set()
-        assert places == {("host", 1)} | everywhere
+        assert (host.env, host.threads, host.counts, host.again) == ("host", 2, True, 0)
+        assert again == replace(host, counts=False, again=1)
+        assert {one.job for one in others} == {host.job} and not any(one.counts for one in others)
+        everywhere = {("docker", 2, 0), ("apptainer", 2, 0), ("charliecloud", 2, 0), ("host", 2, 2)}
+        places = {(one.env, one.threads, one.again) for one in others}
+        assert places == {("host", 1, 0)} | (everywhere if number < len(grid.JOBS) else set())
     assert len({group[0].workload for group in groups[len(grid.JOBS) :]}) >= 8
     networks = {describe_workload(one.workload, one.options)["title"] for one in found}
     assert len(networks) >= 11  # intervals at 91% have ends from eleven on, one of them left out
@@ -540,8 +540,8 @@ def test_settings_are_timed_in_the_group_of_the_hosts_cell_of_the_same_job():
     settings = [("layout", "channels-last"), ("allocator", "huge")]
     more = grid.groups(["host", "docker"], [1, 2], settings)
     assert [(one.env, one.threads, one.setting, one.again) for one in more[0]] == [
-        *(("host", 2, None, False), ("host", 1, None, False), ("docker", 2, None, False)),
-        *(("host", 2, settings[0], False), ("host", 2, settings[1], False), ("host", 2, None, True)),
+        *(("host", 2, None, 0), ("host", 1, None, 0), ("docker", 2, None, 0), ("host", 2, settings[0], 0)),
+        *(("host", 2, settings[1], 0), ("host", 2, None, 2), ("host", 2, None, 1)),
     ]
     assert not any(one.setting for group in more[len(grid.JOBS) :] for one in group)
     study = load_checked("config/smoke.yaml").replace(device="cpu")
@@ -611,18 +611,18 @@ def test_cells_of_a_group_share_the_machine_in_slices_and_train_equally_many_ste
     )
     assert alone == ["transformer_lm.b12.t2.host", "transformer_lm.b4.t2.host", "transformer_lm.b48.t2.host"]
     names = ["transformer_lm.b12.t1.host", "transformer_lm.b12.t2.docker"]
-    names += [f"transformer_lm.b12.t2.host.{one}" for one in ("again", "layout-channels-last")]
-    assert sorted(rounds[0]) == names and [len(one) for one in rounds] == [4, 2, 2]
+    names += [f"transformer_lm.b12.t2.host.{one}" for one in ("again", "control", "layout-channels-last")]
+    assert sorted(rounds[0]) == names and [len(one) for one in rounds] == [5, 2, 2]
     assert len({steps for one in rounds for steps in one.values()}) == 1
     assert min(rounds[0].values()) > 0
     found = {path.stem: read(GridCell, path) for path in tmp_path.glob("*.json")}
     assert {found[name].group for name in names} == {"now"} and found[alone[0]].group is None
-    assert [name for name, one in found.items() if one.again] and len(found) == 11
+    assert sorted(one.again for one in found.values()) == [0] * 8 + [1, 1, 1, 2]
 
 
 def test_cells_that_cannot_share_the_machine_are_launched_one_after_the_other(tmp_path, monkeypatch, capsys):
     alone, rounds = measured_grid(monkeypatch, tmp_path, ["host"], only=["transformer_lm"], voided="it moved")
-    assert len(rounds) == 3 and len(alone) == 9
+    assert len(rounds) == 3 and len(alone) == 10
     assert "its cells are measured one after the other: it moved" in capsys.readouterr().out
     assert {read(GridCell, path).group for path in tmp_path.glob("*.json")} == {None}
 
@@ -904,22 +904,34 @@ def test_what_a_setting_multiplies_a_row_by_is_told_by_other_networks():
     assert few.left_out[0].endswith("last: no other network was timed with and without its settings")
 
 
-def test_a_cell_that_was_measured_again_counts_once_with_the_mean_of_both():
+def test_launches_of_a_place_count_once_and_those_in_slices_by_their_ratio_to_the_hosts():
     cells = grid_cells()
     first = cells[0]
     seconds = first.profiled().plain_step_s[1]
-    again = cell(
-        *(first.workload, first.env, first.threads, first.batch, seconds * 1.21), options=dict(first.options)
-    ).replace(again=True)
-    alone, found = rows.trained_on(cells, record()), rows.trained_on([again, *cells], record())
-    in_slices = rows.trained_on([again.replace(group="g"), *cells], record())
-    assert max(b.seconds / a.seconds for a, b in zip(alone.rows, in_slices.rows, strict=True)) == pytest.approx(
-        1.21
-    )
-    assert alone.controls == () and found.controls == pytest.approx([math.log(1.21)])
-    assert len(found.rows) == len(alone.rows)
-    changed = [(a, b) for a, b in zip(alone.rows, found.rows, strict=True) if a.seconds != b.seconds]
-    assert [b.seconds / a.seconds for a, b in changed] == [pytest.approx(1.1)]
+
+    def launched(times, **changed):
+        job = first.workload, changed.pop("env", first.env), first.threads, first.batch
+        return cell(*job, seconds * times, options=dict(first.options)).replace(**changed)
+
+    def changed(*more):
+        found = rows.trained_on([*more, *cells], record())
+        assert len(found.rows) == len(alone.rows)
+        ratios = [b.seconds / a.seconds for a, b in zip(alone.rows, found.rows, strict=True)]
+        return found, [ratio for ratio in ratios if ratio != pytest.approx(1)]
+
+    alone = rows.trained_on(cells, record())
+    assert alone.controls == ()
+    found, ratios = changed(launched(1.21, again=1))
+    assert found.controls == pytest.approx([math.log(1.21)]) and ratios == [pytest.approx(1.1)]
+    again, control = launched(1.4, again=1, group="g"), launched(1.4 * 1.21, again=2, group="g")
+    found, ratios = changed(again, control)
+    assert found.controls == pytest.approx([math.log(1.21)]) and ratios == []
+    place = first.title, "docker", first.threads, first.batch
+    cells.remove(next(one for one in cells if (one.title, one.env, one.threads, one.batch) == place))
+    cells.append(launched(1.4 * 1.1 * 1.05, env="docker", group="g"))
+    found = rows.trained_on([again, control, *cells], record())
+    taken = {(row.workload, row.environment, row.target.threads, row.batch): row.seconds for row in found.rows}
+    assert taken[place] / seconds == pytest.approx(1.05)
 
 
 def test_a_network_that_is_held_out_has_no_part_in_what_environments_add_and_settings_gain():

@@ -7,7 +7,7 @@ results/profiles/<study>/<machine>/<workload>/pipeline.json, network.json of res
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -194,7 +194,8 @@ class GridCell(FileRecord, LaunchRecord):
     options: Mapping[str, int | float] = Field(default_factory=dict)
     threads: int
     settings: Mapping[str, str] = Field(default_factory=dict)  # levels of the framework's settings, by factor
-    again: bool = False  # a second launch of the host's cell, with which those of its group are compared
+    # which launch of the host's cell it is; with the second and third those of its group are compared
+    again: Annotated[int, Field(ge=0, le=2)] = 0
     group: str | None = None  # cells that shared the machine in slices have the same; None: launched alone
     programs_sha256: str  # of all that it depends on
 
