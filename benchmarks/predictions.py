@@ -163,9 +163,9 @@ def _control(logs: Sequence[float]) -> Iterator[str]:
         return
     sizes = np.abs(np.expm1(logs))
     yield from _prose(
-        f"{len(logs)} cells were launched a second time, minutes later (A/A control). Two launches differ by "
-        f"{np.median(sizes):.1%} (median; 90th percentile {np.quantile(sizes, 0.9):.1%}). No prediction can be "
-        "better than that, and no choice between places that differ by less."
+        f"{len(logs)} jobs were launched twice on the host in the same slices (A/A control). Steps of two launches "
+        f"differ by {np.median(sizes):.1%} (median; 90th percentile {np.quantile(sizes, 0.9):.1%}). Each place was "
+        "launched once, so regret can't be measured more exactly than that."
     )
     yield ""
 

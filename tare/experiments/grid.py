@@ -49,6 +49,7 @@ from tare.worker import plain
 WARMUP_STEPS = 2
 STEADY_S = 1.5  # of steps that count
 AGAIN = ("", "again", "control")  # names of the host's launches
+ATTEMPTS = 3  # to measure a group in slices
 LEAST_CELL_S = 3.0  # that a launch takes, before one has been made
 # Workload, options, batches; the middle one is trained in every environment.
 JOBS: Sequence[tuple[str, Mapping[str, int | float], tuple[int, ...]]] = (
@@ -193,13 +194,13 @@ class Grid:
                 return
         if reason is None:
             steps = math.ceil(STEADY_S / statistics.median(alone.profiled().plain_step_s))
-            round_ = self._round(others, min(plain.MOST_STEPS, max(plain.LEAST_STEPS, steps)))
-            reason = round_.voided
-            if reason is None:
-                stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-                for cell in others:
-                    yield cell, self._written(cell, programs[cell.name], round_.records[cell.name], stamp)
-                return
+            for _ in range(ATTEMPTS):
+                round_ = self._round(others, min(plain.MOST_STEPS, max(plain.LEAST_STEPS, steps)))
+                if (reason := round_.voided) is None:
+                    stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+                    for cell in others:
+                        yield cell, self._written(cell, programs[cell.name], round_.records[cell.name], stamp)
+                    return
         say(f"{first.job}: its cells are measured one after the other: {reason}")
         for cell in missing:
             yield cell, self.measure(cell, programs[cell.name])
