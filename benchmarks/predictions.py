@@ -36,7 +36,9 @@ from tare.predict.targets import TargetRecord, name_of, read_target
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT, PAGE = ROOT / "benchmarks/predictions.json", ROOT / "docs/predictions.md"
-FORM = 2  # of what is kept: 1 had no choice within what is left out, and looked at places that were predicted alone
+# Of what is kept. 1 had no choice within what is left out, and looked at places that were predicted alone. 2 chose
+# among places that had each been left out by itself, where environments were.
+FORM = 3
 ERRORS = ("steps", "refused", "median error", "90th percentile", "inside 90% intervals")
 REGRETS = ("mean regret", "worst", f"within {NEAR:.0%} of the best", "default", "best so far", "random")
 
@@ -94,7 +96,7 @@ def page(found: Mapping[str, Any] | None) -> Iterator[str]:
     if found is None:
         yield "**No grid has been published so far, so the errors on real machines are not known.**"
         return
-    scores, is_former = [Score(**one) for one in found["scores"]], found.get("form", 1) < FORM
+    scores, is_former = [Score(**one) for one in found["scores"]], found.get("form", 1) < 2
     yield from _prose(
         f"{found['processor']} ({found['machine']}), {found['stack']}, {found['at'][:10]}. {found['steps']} "
         f"training steps of {found['networks']} networks took {_minutes(found['grid_s'])} of launches. "
@@ -129,8 +131,9 @@ def page(found: Mapping[str, Any] | None) -> Iterator[str]:
     )
     yield from _prose(
         f"How much longer the steps of a choice take than in {places}. A place is an environment with a number of "
-        "threads. Next to it is the mean regret of always taking the host with all threads (default), the best "
-        "place of the other networks (best so far), or a random place."
+        "threads and settings. Next to it is the mean regret of always taking the host with all threads (default), "
+        "the best place of the other networks (best so far), or a random place. Where an environment is left out, "
+        "the job's other places are in the training, and there is a choice for each environment and job."
     )
     yield ""
     regrets = [[one.left_out, one.model, *_regrets(one)] for one in scores]

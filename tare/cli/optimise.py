@@ -61,7 +61,7 @@ def add(subparsers: Any) -> None:
         nargs="+",
         default=[],
         metavar="FACTOR=LEVEL",
-        help="time these settings too, such as layout=channels-last, so that their effect is predicted",
+        help="time these settings too, such as amp=bf16, so that their effect is predicted",
     )
     grid.add_argument("--out", type=Path, help="folder to write (default results/grid/<machine>/<stack>)")
     grid.set_defaults(run=run_grid)

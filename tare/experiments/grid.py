@@ -99,7 +99,7 @@ def groups(
     environments: Sequence[str], threads: Sequence[int], settings: Sequence[tuple[str, str]] = ()
 ) -> list[list[Cell]]:
     """The whole grid, in the order in which it is measured; `threads` in rising order. Of each group the first cell
-    counts a step, and the last is the host's again.
+    counts a step, and the last is the host's again, unless there is nothing to compare with it.
     """
     middles, later = list[list[Cell]](), list[list[list[Cell]]]()
     for workload, options, batches in JOBS:
@@ -111,7 +111,9 @@ def groups(
                 others += [replace(host, env=env) for env in environments if env != HOST]
                 others += [replace(host, setting=setting) for setting in settings]
                 others.append(replace(host, again=2))
-            own.append([replace(host, counts=True), *others, replace(host, again=1)])
+            if others:
+                others.append(replace(host, again=1))
+            own.append([replace(host, counts=True), *others])
         middles.append(own[0])
         later.append(own[1:])
     return middles + [row[turn] for turn in range(max(map(len, later))) for row in later if turn < len(row)]
@@ -177,58 +179,87 @@ class Grid:
         return self._written(cell, programs, launch(order.site, order.program, order.conditions))
 
     def measure_group(self, group: Sequence[Cell], programs: Mapping[str, str]) -> Iterator[tuple[Cell, GridCell]]:
-        """Measure the missing cells of a group, those that are compared together. `programs`: hash by name."""
+        """Measure the missing cells of a group: in slices with the host's later launches, where that can be, and
+        else alone. `programs`: hash by name. Returns the launches that were made, the last of a cell counting.
+        """
         first, *others = group
         alone = self.kept(first, programs[first.name])
         if alone is None or not alone.ok:
             alone = self.measure(first, programs[first.name])
             yield first, alone
         missing = [cell for cell in others if not self.is_there(cell, programs[cell.name])]
-        if not missing:
-            return
-        reason = self._why_alone(others, alone)
-        if reason is None and all(self.kept(cell, programs[cell.name]) for cell in missing):  # all of them failed
-            again = [(cell, self.measure(cell, programs[cell.name])) for cell in missing]
-            yield from again
-            if not any(found.ok for _, found in again):
-                return
-        if reason is None:
-            steps = math.ceil(STEADY_S / statistics.median(alone.profiled().plain_step_s))
-            for _ in range(ATTEMPTS):
-                round_ = self._round(others, min(plain.MOST_STEPS, max(plain.LEAST_STEPS, steps)))
-                if (reason := round_.voided) is None:
-                    stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-                    for cell in others:
-                        yield cell, self._written(cell, programs[cell.name], round_.records[cell.name], stamp)
-                    return
-        say(f"{first.job}: its cells are measured one after the other: {reason}")
+        known = {cell.name for cell in missing if self.kept(cell, programs[cell.name])}  # that failed before
+        if len(known) < len(missing):
+            together, reason = self._fitting([cell for cell in others if cell.again or cell in missing], alone)
+            for _ in range(ATTEMPTS if together else 0):
+                found = self._round(together, alone)
+                voided = found.voided or self._hosts_failed(together, found)
+                if voided is None:
+                    yield from self._of_round(together, found, programs)
+                    break
+            else:
+                reason = voided if together else reason
+            if reason is not None:
+                say(f"{first.job}: cells are measured one after the other: {reason}")
         for cell in missing:
-            yield cell, self.measure(cell, programs[cell.name])
+            if not self.is_there(cell, programs[cell.name]):
+                yield cell, self.measure(cell, programs[cell.name])
 
-    def _why_alone(self, cells: Sequence[Cell], alone: GridCell) -> str | None:
-        """Why cells can't share the machine in slices; None where they can."""
+    def _fitting(self, cells: Sequence[Cell], alone: GridCell) -> tuple[list[Cell], str | None]:
+        """Those of them that can share the machine in slices, the host's first; why others can't."""
         if not alone.ok:
-            return "the launch that counts failed"
+            return [], "the launch that counts failed"
         if reason := sliced.refusal(SINGLE, self.study.found_device, "as_found"):
-            return reason
-        for cell in cells:
-            if reason := sliced.not_held(self.sites[cell.env]):
-                return f"{cell.env}: {reason}"
-        needs = len(cells) * alone.seen_inside().memory.peak_rss_bytes
-        if needs > sliced.MEMORY_SHARE * available_memory_bytes():
-            return f"together they take about {needs / 2**30:.3g} GiB of memory, more than there is"
-        return None
+            return [], reason
+        reasons = [f"{cell.env}: {why}" for cell in cells if (why := sliced.not_held(self.sites[cell.env]))]
+        held = [cell for cell in cells if sliced.not_held(self.sites[cell.env]) is None]
+        share = sliced.MEMORY_SHARE
+        most = int(share * available_memory_bytes() / alone.seen_inside().memory.peak_rss_bytes)
+        if most < len(held):
+            reasons.append(f"{len(held)} launches would take more than {share:.0%} of the free memory")
+        found = sorted(held, key=lambda cell: not cell.again)[:most]
+        if all(cell.again for cell in found):
+            found = []
+        return found, reasons[0] if reasons else None
 
-    def _round(self, cells: Sequence[Cell], steps: int) -> Round:
+    def _round(self, cells: Sequence[Cell], alone: GridCell) -> Round:
+        """One round of these. With fewer threads a step takes longer, so such a launch makes fewer of them, and
+        ends with the others.
+        """
         generator = random.Random(f"{self.study.seed}/{cells[0].job}")
+        steps = STEADY_S / statistics.median(alone.profiled().plain_step_s)
         names = generator.sample([cell.name for cell in cells], len(cells))
-        orders = {cell.name: self._order(cell, steps) for cell in cells}
+        orders = {}
+        for cell in cells:
+            own = math.ceil(steps * cell.threads / alone.threads)
+            orders[cell.name] = self._order(cell, min(plain.MOST_STEPS, max(plain.LEAST_STEPS, own)))
         way = Way(
             pace=Pace.equal(names),
             orders=balanced_orders(len(names), generator),
             seed=str(generator.random()),
         )
         return run_launches({name: orders[name] for name in names}, way)
+
+    def _hosts_failed(self, cells: Sequence[Cell], found: Round) -> str | None:
+        """Why none of the host's later launches has a time; None where one has."""
+        hosts = [found.records[cell.name] for cell in cells if cell.again]
+        return None if any(one.ok for one in hosts) else next((one.reason for one in hosts), "none was launched")
+
+    def _of_round(
+        self, cells: Sequence[Cell], found: Round, programs: Mapping[str, str]
+    ) -> Iterator[tuple[Cell, GridCell]]:
+        """Write the records of a round; one that failed in it takes no other's place."""
+        hosts = tuple(
+            statistics.median(one.seen_inside().results_as(ProfileResults).plain_step_s)
+            for one in (
+                found.records[cell.name] for cell in sorted(cells, key=lambda cell: cell.again) if cell.again
+            )
+            if one.ok
+        )
+        for cell in cells:
+            result = found.records[cell.name]
+            if result.ok or self.kept(cell, programs[cell.name]) is None:
+                yield cell, self._written(cell, programs[cell.name], result, hosts)
 
     def _order(self, cell: Cell, steps: int = 0) -> Order:
         return Order(
@@ -237,7 +268,7 @@ class Grid:
             conditions=_conditions(cell, self.study),
         )
 
-    def _written(self, cell: Cell, programs: str, result: LaunchRecord, group: str | None = None) -> GridCell:
+    def _written(self, cell: Cell, programs: str, result: LaunchRecord, hosts: tuple[float, ...] = ()) -> GridCell:
         study = self.study
         found = GridCell(
             **result.given(),
@@ -253,7 +284,7 @@ class Grid:
             threads=cell.threads,
             settings=dict([cell.setting] if cell.setting else []),
             again=cell.again,
-            group=group,
+            host_step_s=hosts,
             programs_sha256=programs,
         )
         found.write(self.folder / f"{cell.name}.json")
@@ -300,18 +331,20 @@ def measure_grid(
         ]
         every, left = sum(map(len, possible)), sum(map(len, missing))
         say(f"{every} cells, {left} of them in groups that are to be measured into {folder}")
-        done = 0
+        done = launched = 0
         for group in missing:
             spent = time.monotonic() - began
-            each = spent / done if done else LEAST_CELL_S
-            if minutes is not None and spent + each * len(group) > minutes * 60:
+            each = spent / launched if launched else LEAST_CELL_S
+            if minutes is not None and done and spent + each * len(group) > minutes * 60:
                 say(f"{left - done} cells are left for the next run: {minutes:g} minutes are over")
                 return
             for cell, found in grid.measure_group(group, programs):
+                launched += 1
                 result = f"{_median_ms(found):.4g} ms a step" if found.ok else f"{found.status}: {found.reason}"
                 say(f"{cell.name}: {result}")
             done += len(group)
-            say(f"{done} of {left} cells, {time_left((time.monotonic() - began) / done * (left - done))}")
+            each = (time.monotonic() - began) / max(1, launched)
+            say(f"{done} of {left} cells, {time_left(each * (left - done))}")
 
 
 def count_job(

@@ -21,13 +21,14 @@ from tare.model.studies import arms
 from tare.model.studies.stacks import framework_of, known_stacks
 from tare.model.words import nearest
 from tare.predict import elapsed as times
-from tare.predict.cases import PRECISION, Case
+from tare.predict.cases import CHANNELS_INNERMOST, PRECISION, Case
 from tare.predict.models import MODELS, Fit
 from tare.predict.predictor import Predictor, best_of, train
 from tare.predict.requests import ALLOCATOR, COMPILE, FACTORS, GIB, Request
 from tare.predict.rows import Trained, job_of
 from tare.predict.targets import TargetRecord
 from tare.predict.work import Work
+from tare.worker.families import CONVOLUTION
 from tare.worker.frameworks import DEFAULT
 from tare.worker.settings import OWNERS
 
@@ -216,6 +217,8 @@ class _Chooser:
             work = self.work_of(candidate.batch)
         except UnavailableError as error:  # which hinders no measurement
             raise NotPredictedError(str(error)) from None
+        if CHANNELS_INNERMOST in candidate.settings and CONVOLUTION not in {call.family for call in work.alike}:
+            raise UnavailableError("channels-last changes nothing here: a step has no convolution")
         found = Case(
             workload=describe_workload(request.workload, request.options)["title"],
             environment=candidate.env,

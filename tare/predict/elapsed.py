@@ -70,12 +70,15 @@ def elapsed(prediction: Prediction, once: Once, steps: int, parts: Mapping[str, 
 
 
 def parts_of(model: Model, case: Case) -> dict[str, float]:
-    """What a model makes a step of, and what its settings add, or save; a model that knows no parts has one."""
+    """What a model makes a step of, and what settings add, or save, whose effect is measured; a model that knows no
+    parts has one.
+    """
     roofline = model.roofline if isinstance(model, Corrected) else model
     found = {ALL_STEPS: 1.0}
     if isinstance(roofline, Roofline):
         found = {name: part for name, part in roofline.parts(case).items() if part > 0}
-    if case.settings:
-        name = ", ".join(f"{factor}={level}" for factor, level in case.settings)
+    measured = [one for one in case.settings if one not in case.target.modelled]
+    if measured:
+        name = ", ".join(f"{factor}={level}" for factor, level in measured)
         found[name] = sum(found.values()) * (case.factor - 1)
     return found

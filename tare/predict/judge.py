@@ -2,7 +2,8 @@
 
 Intervals promise their level for workloads that were left out. Where ranges of batches or environments were, the
 coverage is what was found. What environments add to a step and what settings multiply it by is measured on the rows
-that are trained on. An environment that none of them has adds what the median of the others adds.
+that are trained on. An environment that none of them has adds what the median of the others adds. A choice is among
+all places of a job; where only an environment was left out, the other places are predicted by the same model.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,6 +42,8 @@ class Tried:
     row: Observation
     prediction: Prediction | None
     refused: str | None = None
+    group: Hashable = None  # that was left out
+    trained: bool = False  # whether the row is another place of such a job, and was not left out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +83,12 @@ def leave_out(
     alpha: float = 0.1,
     beyond: float = BEYOND,
 ) -> dict[str, list[Tried]]:
-    """By model, each row predicted by one that was fitted without any row of its group; CHOSEN: by the best one."""
+    """By model, each row predicted by one that was fitted without any row of its group; CHOSEN: by the best one.
+
+    With them are the other places of their jobs, predicted by the same model, which choices are among.
+    """
     found: dict[str, list[Tried]] = {name: [] for name in (*fits, CHOSEN)}
-    groups, timed = list(map(group_of, rows)), list(map(timed_of, rows))
+    groups, timed, jobs = list(map(group_of, rows)), list(map(timed_of, rows)), list(map(_job, rows))
     modelled = frozenset.intersection(*(row.target.modelled for row in rows))
     for group in dict.fromkeys(groups):
         effects = Effects.of([one for one, of in zip(timed, groups, strict=True) if of != group], modelled)
@@ -90,14 +96,22 @@ def leave_out(
         trained = list(filter(None, known))
         predictors = {name: train(fit, trained, alpha=alpha, beyond=beyond) for name, fit in fits.items()}
         chosen = best_of(predictors)
-        for row in (row for row, of in zip(rows, groups, strict=True) if of == group):
+        own = {job for job, of in zip(jobs, groups, strict=True) if of == group}
+        for row, of, job in zip(rows, groups, jobs, strict=True):
+            if job not in own:
+                continue
             case = _case_of(row, effects)
             for name, predictor in predictors.items():
-                tried = _tried(row, case, predictor)
+                tried = replace(_tried(row, case, predictor), group=group, trained=of != group)
                 found[name].append(tried)
                 if name == chosen:
                     found[CHOSEN].append(tried)
     return found
+
+
+def _job(row: Observation) -> str:
+    """By what its step does: a workload has several sizes of images."""
+    return canonical_json([row.workload, row.batch, row.work.to_json()])
 
 
 def _added(effects: Effects, env: str) -> float:
@@ -133,7 +147,8 @@ def _tried(row: Observation, case: Case | None, predictor: Predictor) -> Tried:
 
 def score(model: str, left_out: str, tried: Sequence[Tried]) -> Score:
     """What rows that were left out say of a model."""
-    predicted = [(one.row, one.prediction) for one in tried if one.prediction is not None]
+    own = [one for one in tried if not one.trained]
+    predicted = [(one.row, one.prediction) for one in own if one.prediction is not None]
     errors = [abs(prediction.seconds / row.seconds - 1) for row, prediction in predicted]
     held: dict[str, list[bool]] = {}
     for row, p in predicted:
@@ -143,8 +158,8 @@ def score(model: str, left_out: str, tried: Sequence[Tried]) -> Score:
     return Score(
         model=model,
         left_out=left_out,
-        rows=len(tried),
-        refused=len(tried) - len(predicted),
+        rows=len(own),
+        refused=len(own) - len(predicted),
         median_error=float(np.median(errors)) if errors else None,
         p90_error=float(np.quantile(errors, 0.9)) if errors else None,
         covered=sum(map(sum, held.values())),
@@ -185,12 +200,12 @@ def default_regrets(tried: Sequence[Tried]) -> list[float]:
 
 def past_regrets(tried: Sequence[Tried]) -> list[float]:
     """The same of the place with the least regret in jobs of other workloads: what has been best so far."""
-    jobs, found = _jobs(tried), []
+    jobs, found, alone = _jobs(tried), [], not any(one.trained for one in tried)
     for places in _choices(tried):
         past: dict[Hashable, list[float]] = {}
         for others in jobs:
-            if others[0].row.workload != places[0].row.workload:
-                for one in others:
+            if others[0].row.workload != places[0].row.workload and (alone or others[0].group == places[0].group):
+                for one in (one for one in others if alone or one.trained):  # without what was left out
                     past.setdefault(_where(one.row), []).append(_longer(one.row, others))
         known = [one.row for one in places if _where(one.row) in past]
         if known:
@@ -209,11 +224,10 @@ def random_regrets(tried: Sequence[Tried]) -> list[float]:
 
 
 def _jobs(tried: Sequence[Tried]) -> list[list[Tried]]:
-    """Places of each job, by what its step does: a workload has several sizes of images. Two places at least."""
-    jobs: dict[str, list[Tried]] = {}
+    """Places of each job, for each group that was left out. Two places at least."""
+    jobs: dict[Hashable, list[Tried]] = {}
     for one in tried:
-        row = one.row
-        jobs.setdefault(canonical_json([row.workload, row.batch, row.work.to_json()]), []).append(one)
+        jobs.setdefault((one.group, _job(one.row)), []).append(one)
     return [places for places in jobs.values() if len(places) > 1]
 
 
@@ -248,9 +262,10 @@ def table(tried: Mapping[tuple[str, str], Sequence[Tried]]) -> list[Score]:
 
 def by_group(left_out: str, model: str, tried: Sequence[Tried]) -> list[Score]:
     """The same of each group of a grouping."""
+    names = {one.group: group_name(left_out, one.row) for one in tried if not one.trained}
     groups: dict[str, list[Tried]] = {}
     for one in sorted(tried, key=lambda one: (one.row.workload, one.row.batch)):
-        groups.setdefault(group_name(left_out, one.row), []).append(one)
+        groups.setdefault(names[one.group], []).append(one)
     return [score(model, name, own) for name, own in groups.items()]
 
 

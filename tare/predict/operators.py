@@ -4,8 +4,8 @@ The logarithm of the time over the roof is interpolated by a Gaussian process wi
 of FLOPs, bytes, a product's first dimension and elements of the first tensors (Rasmussen and Williams 2006,
 equation 2.25). What is larger or
 smaller than all that was timed is looked up at the nearest end. A kind is an operator; an operator that was not
-timed takes the line of its family. What a call takes with its channels innermost is its own time by a ratio, which
-is interpolated in the same way between calls that were timed in both layouts.
+timed takes the line of its family. What a convolution, pooling or batch norm takes with its channels innermost is
+its own time by a ratio, interpolated in the same way between calls that were timed in both layouts.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import numpy as np
 
 from tare.model.records.launches import Alike
 from tare.model.schema import Positive, Record
+from tare.worker.families import CONVOLUTION, POOLING
 
 # Chosen by leaving out eighths of the calls of one processor; scales fitted to each kind were no better.
 SPREAD = 1.0  # of log-ratios of times to roofs, before any is known
 SCALE = 5.0  # in which they change: of logarithms of properties
 NOISE = 0.1  # of a log-ratio
+BATCH_NORM = "batch_norm"  # in names of operators
 MAIN = 0.8  # of the roof of timed calls: the share of one operator from which on they are of its kind
 Kind = str  # an operator, such as "aten::mm", or a family
 Properties = tuple[float, ...]  # logarithms of FLOPs, bytes, the first dimension, elements of the first tensors
@@ -133,10 +135,12 @@ class CallTimes:
             if not total:
                 continue
             main = max(roofs, key=lambda own: own[0])[1]
-            points.setdefault(main.family, []).append(_point(roofs, row))
+            points.setdefault(main.family, []).append(_point(roofs, row.replace(channels_last_s=None)))
             same = [own for own in roofs if own[1].operator == main.operator]
             if sum(roof for roof, _ in same) >= MAIN * total:
-                points.setdefault(main.operator, []).append(_point(same, row))
+                by_layout = main.family in (CONVOLUTION, POOLING) or BATCH_NORM in main.operator
+                own = row if by_layout else row.replace(channels_last_s=None)
+                points.setdefault(main.operator, []).append(_point(same, own))
         self.lines: Mapping[Kind, _Line] = {kind: _Line.of(own) for kind, own in points.items()}
 
     @property

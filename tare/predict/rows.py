@@ -100,9 +100,10 @@ class Trained:
     controls: tuple[float, ...] = ()  # log-ratios of two launches of the host's that were compared with each other
 
     def failure(self, job: Job, env: str, threads: int, settings: Settings) -> str | None:
-        """Why a job is known to fail so; settings that fail on the host fail anywhere, and with others."""
+        """Why a job is known to fail so; settings that fail on the host fail anywhere, and with other settings."""
         for (of, tried_in, tried_with, own), reason in self.failed.items():
-            if of == job and (set(own) <= set(settings) if own else (tried_in, tried_with) == (env, threads)):
+            is_place = (tried_in, tried_with, settings) == (env, threads, ())
+            if of == job and (set(own) <= set(settings) if own else is_place):
                 return reason
         return None
 
@@ -133,7 +134,7 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord, *, held_out: str
     for cell in cells:
         if reason := _unfit(cell, target):
             left_out.append(f"{name_of(cell)}: {reason}")
-            if not cell.ok and cell.title != held_out and _elsewhere(cell, target) is None:
+            if not (cell.ok or cell.again or cell.title == held_out) and _elsewhere(cell, target) is None:
                 job = job_of(cell.workload, cell.options, cell.batch)
                 failed[job, cell.env, cell.threads, _settings_of(cell)] = reason
         else:
@@ -142,13 +143,17 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord, *, held_out: str
     for cell in own:
         job = job_of(cell.workload, cell.options, cell.batch)
         memory[job] = max(memory.get(job, 0), cell.seen_inside().memory.peak_rss_bytes)
-    launches: dict[Hashable, list[GridCell]] = {}
-    for cell in sorted(own, key=lambda cell: cell.again):
-        if cell.title != held_out:
-            launches.setdefault((_key(cell), cell.env, _settings_of(cell)), []).append(cell)
-    places = list(launches.values())
-    seconds, controls = _seconds(places)
-    firsts = [same[0] for same in places]
+    known = [cell for cell in own if cell.title != held_out]
+    seconds = _seconds(known)
+    controls = tuple(
+        math.log(cell.host_step_s[1] / cell.host_step_s[0])
+        for cell in known
+        if cell.again == 1 and len(cell.host_step_s) > 1
+    )
+    firsts = [cell for cell in known if not cell.again]
+    for cell in [cell for cell in firsts if id(cell) not in seconds]:
+        left_out.append(f"{name_of(cell)}: it was compared with the host, of which no launch alone is there")
+        firsts.remove(cell)
     effects = Effects.of([_timed(cell, seconds[id(cell)]) for cell in firsts], target.modelled)
     added, rows = effects.added, []
     for cell in firsts:
@@ -186,24 +191,35 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord, *, held_out: str
     )
 
 
-def _seconds(places: Sequence[Sequence[GridCell]]) -> tuple[dict[int, float], tuple[float, ...]]:
-    """Seconds of a step by the `id` of a place's first launch, and log-ratios of the A/A controls.
+def _seconds(cells: Sequence[GridCell]) -> dict[int, float]:
+    """Seconds of a step by the `id` of each cell whose launch is the first of its place.
 
-    Sharing the machine makes steps longer, those of the host as those of other places, so what was measured in a
-    group is divided by that. What was launched alone counts as it is; of the same place, the geometric mean.
+    Sharing the machine makes steps longer, those of the host as those of other places. So a cell that shared it has
+    the host's seconds alone, times its ratio to the host's launches in the same slices. Of several launches alone
+    in one place the geometric mean counts.
     """
-    logs = [[math.log(statistics.median(one.profiled().plain_step_s)) for one in same] for same in places]
-    longer, controls = dict[str, float](), list[float]()
-    for same, own in zip(places, logs, strict=True):
-        if len(same) > 1 and (group := same[-1].group) is not None:
-            longer[group] = statistics.mean(own[1:]) - own[0]
-        comparable = own[1:] if same[-1].group else own
-        controls += [comparable[-1] - comparable[0]] if len(comparable) > 1 else []
+    alone: dict[tuple[Job, int, str, Settings], list[float]] = {}
+    for cell in cells:
+        if not cell.host_step_s:
+            alone.setdefault(_place(cell), []).append(math.log(_median_step(cell)))
+    hosts = {}  # by job, with most threads
+    for (job, _, env, settings), own in sorted(alone.items(), key=lambda one: one[0][1]):
+        if env == HOST and not settings:
+            hosts[job] = statistics.mean(own)
     found = {}
-    for (first, *again), own in zip(places, logs, strict=True):
-        alone = own[:1] if again and again[-1].group else own
-        found[id(first)] = math.exp(statistics.mean(alone) - longer.get(first.group or "", 0.0))
-    return found, tuple(controls)
+    for cell in (cell for cell in cells if not cell.again):
+        if not cell.host_step_s:
+            log = statistics.mean(alone[_place(cell)])
+        elif (host := hosts.get(_key(cell)[0])) is not None:
+            log = host + math.log(_median_step(cell)) - statistics.mean(map(math.log, cell.host_step_s))
+        else:
+            continue
+        found[id(cell)] = math.exp(log)
+    return found
+
+
+def _median_step(cell: GridCell) -> float:
+    return statistics.median(cell.profiled().plain_step_s)
 
 
 def name_of(cell: GridCell) -> str:
@@ -248,6 +264,10 @@ def _key(cell: GridCell) -> tuple[Job, int]:
 
 def _settings_of(cell: GridCell) -> Settings:
     return tuple(sorted(cell.settings.items()))
+
+
+def _place(cell: GridCell) -> tuple[Job, int, str, Settings]:
+    return *_key(cell), cell.env, _settings_of(cell)
 
 
 def _timed(cell: GridCell, seconds: float) -> Timed:

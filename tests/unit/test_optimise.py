@@ -565,37 +565,40 @@ def test_a_cell_that_is_there_is_not_measured_again_unless_it_failed_or_its_prog
     assert not own.is_there(one, "0")
 
 
-def measured_grid(monkeypatch, tmp_path, names, voided=None, fails=lambda cell: False, **given):
-    """A grid whose launches take 20 s each; returns names of cells launched alone, and by round those in slices."""
+def measured_grid(monkeypatch, tmp_path, names, voided=None, fails=(), held=(), **given):
+    """A grid whose launches take 20 s each. `fails`: names of cells that fail. `held`: environments that can't be
+    held. Returns names of cells launched alone, and of each round those in slices with their steps.
+    """
     clock, alone, rounds = SimpleNamespace(now=0.0), [], []
 
-    def launched(one):
+    def launched(one, in_slices=False):
         clock.now += 20.0
         found = cell(one.workload, one.env, one.threads, one.batch, options=one.options)
-        launch_alone = LaunchRecord(**{name: getattr(found, name) for name in LaunchRecord.model_fields})
-        return launch_alone.replace(status="failed", reason="it broke", inside=None) if fails(one) else launch_alone
+        result = LaunchRecord(**{name: getattr(found, name) for name in LaunchRecord.model_fields})
+        broken = one.name in fails or (in_slices and f"{one.name} in slices" in fails)
+        return result.replace(status="failed", reason="it broke", inside=None) if broken else result
 
     def order(self, one, steps=0):
         return SimpleNamespace(site=one, program=steps, conditions=None)
 
     def together(orders, way):
         rounds.append({name: one.program for name, one in orders.items()})
-        records = {name: launched(one.site) for name, one in orders.items()}
+        records = {name: launched(one.site, in_slices=True) for name, one in orders.items()}
         assert sorted(next(way.orders)) == list(range(len(orders))) and set(way.pace.phases) == set(orders)
         return SimpleNamespace(voided=voided, records={} if voided else records)
 
     class Sites:
         def __enter__(self):
-            return dict.fromkeys(names), {"vm": "no kvm"}, {}
+            return {name: name for name in names}, {"vm": "no kvm"}, {}
 
         def __exit__(self, *_):
             return None
 
-    monkeypatch.setattr(grid, "time", SimpleNamespace(monotonic=lambda: clock.now, strftime=lambda form: "now"))
+    monkeypatch.setattr(grid, "time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(grid, "launch", lambda one, *_: alone.append(one.name) or launched(one))
     monkeypatch.setattr(grid, "run_launches", together)
     monkeypatch.setattr(grid.Grid, "_order", order)
-    monkeypatch.setattr(grid.sliced, "not_held", lambda site: None)
+    monkeypatch.setattr(grid.sliced, "not_held", lambda site: "it is far" if site in held else None)
     monkeypatch.setattr(grid, "sites", lambda *_: Sites())
     monkeypatch.setattr(grid, "measuring", lambda *_: Sites())
     monkeypatch.setattr(grid, "require", lambda paths: None)
@@ -604,46 +607,81 @@ def measured_grid(monkeypatch, tmp_path, names, voided=None, fails=lambda cell: 
     return alone, rounds
 
 
-def test_cells_of_a_group_share_the_machine_in_slices_and_train_equally_many_steps(tmp_path, monkeypatch):
-    settings = [("layout", "channels-last")]
-    alone, rounds = measured_grid(
-        monkeypatch, tmp_path, ["host", "docker"], only=["transformer_lm"], settings=settings
-    )
+TRANSFORMER = "transformer_lm.b12.t2"
+
+
+def records_in(folder):
+    return {path.stem: read(GridCell, path) for path in folder.glob("*.json")}
+
+
+def test_cells_of_a_group_share_the_machine_in_slices_for_about_the_same_time(tmp_path, monkeypatch):
+    given = {"only": ["transformer_lm"], "settings": [("layout", "channels-last")]}
+    alone, rounds = measured_grid(monkeypatch, tmp_path, ["host", "docker"], **given)
     assert alone == ["transformer_lm.b12.t2.host", "transformer_lm.b4.t2.host", "transformer_lm.b48.t2.host"]
-    names = ["transformer_lm.b12.t1.host", "transformer_lm.b12.t2.docker"]
-    names += [f"transformer_lm.b12.t2.host.{one}" for one in ("again", "control", "layout-channels-last")]
+    names = ["transformer_lm.b12.t1.host", f"{TRANSFORMER}.docker"]
+    names += [f"{TRANSFORMER}.host.{one}" for one in ("again", "control", "layout-channels-last")]
     assert sorted(rounds[0]) == names and [len(one) for one in rounds] == [5, 2, 2]
-    assert len({steps for one in rounds for steps in one.values()}) == 1
-    assert min(rounds[0].values()) > 0
-    found = {path.stem: read(GridCell, path) for path in tmp_path.glob("*.json")}
-    assert {found[name].group for name in names} == {"now"} and found[alone[0]].group is None
+    one_thread = rounds[0].pop(names[0])
+    assert {2 * one_thread} == set(rounds[0].values()) and one_thread > 1  # with one thread a step takes longer
+    found = records_in(tmp_path)
+    assert {found[name].host_step_s for name in names} == {(0.01, 0.01)} and found[alone[0]].host_step_s == ()
     assert sorted(one.again for one in found.values()) == [0] * 8 + [1, 1, 1, 2]
+    # another environment shares the machine with the host, and what is there stays
+    alone, rounds = measured_grid(monkeypatch, tmp_path, ["host", "docker", "podman"], **given)
+    assert alone == []
+    assert [sorted(one) for one in rounds] == [
+        [f"{TRANSFORMER}.host.again", f"{TRANSFORMER}.host.control", f"{TRANSFORMER}.podman"]
+    ]
+    assert measured_grid(monkeypatch, tmp_path, ["host", "docker", "podman"], **given) == ([], [])
 
 
 def test_cells_that_cannot_share_the_machine_are_launched_one_after_the_other(tmp_path, monkeypatch, capsys):
     alone, rounds = measured_grid(monkeypatch, tmp_path, ["host"], only=["transformer_lm"], voided="it moved")
     assert len(rounds) == 3 * grid.ATTEMPTS and len(alone) == 10
-    assert "its cells are measured one after the other: it moved" in capsys.readouterr().out
-    assert {read(GridCell, path).group for path in tmp_path.glob("*.json")} == {None}
+    assert "transformer_lm.b12: cells are measured one after the other: it moved" in capsys.readouterr().out
+    assert {one.host_step_s for one in records_in(tmp_path).values()} == {()}
 
 
-def test_a_cell_that_failed_in_its_group_is_tried_once_more_alone(tmp_path, monkeypatch):
+def test_an_environment_that_cannot_be_held_is_launched_alone_and_the_others_in_slices(
+    tmp_path, monkeypatch, capsys
+):
+    names = ["host", "docker", "pod"]
+    alone, rounds = measured_grid(monkeypatch, tmp_path, names, only=["transformer_lm"], held=("pod",))
+    assert alone[:2] == [f"{TRANSFORMER}.host", f"{TRANSFORMER}.pod"] and len(rounds[0]) == 4
+    assert "cells are measured one after the other: pod: it is far" in capsys.readouterr().out
+    found = records_in(tmp_path)
+    assert found[f"{TRANSFORMER}.pod"].host_step_s == () and found[f"{TRANSFORMER}.docker"].host_step_s
+    # as many as fit in the free memory, the host's first
+    for path in tmp_path.glob("*.json"):
+        path.unlink()
+    needs = found[f"{TRANSFORMER}.host"].seen_inside().memory.peak_rss_bytes
+    monkeypatch.setattr(grid, "available_memory_bytes", lambda: 3.1 * needs / grid.sliced.MEMORY_SHARE)
+    _, rounds = measured_grid(monkeypatch, tmp_path, ["host", "docker"], only=["transformer_lm"])
+    assert [len(one) for one in rounds] == [3, 2, 2] and {name.rpartition(".")[2] for name in rounds[0]} >= {
+        "again", "control",
+    }  # fmt: skip
+
+
+def test_a_cell_that_fails_in_slices_is_tried_alone_and_a_known_failure_once_in_each_run(tmp_path, monkeypatch):
     given = {"only": ["sentiment_rnn"], "settings": [("layout", "channels-last")]}
-    fails = {"fails": lambda one: one.setting is not None}
-    measured_grid(monkeypatch, tmp_path, ["host"], **given, **fails)
-    assert measured_grid(monkeypatch, tmp_path, ["host"], **given, **fails) == (
-        ["sentiment_rnn.b64.t2.host.layout-channels-last"],
-        [],
-    )
-    alone, rounds = measured_grid(monkeypatch, tmp_path, ["host"], **given)
-    assert len(alone) == 1 and len(rounds) == 1  # it works now, and is compared with the others
-    assert measured_grid(monkeypatch, tmp_path, ["host"], **given) == ([], [])
+    name = "sentiment_rnn.b64.t2.host.layout-channels-last"
+    assert measured_grid(monkeypatch, tmp_path, ["host"], **given, fails=(name,))[0][1] == name
+    assert not records_in(tmp_path)[name].ok
+    assert measured_grid(monkeypatch, tmp_path, ["host"], **given, fails=(name,)) == ([name], [])
+    assert measured_grid(monkeypatch, tmp_path, ["host"], **given) == ([name], [])  # it works now
+    (tmp_path / f"{name}.json").unlink()
+    alone, rounds = measured_grid(monkeypatch, tmp_path, ["host"], **given, fails=(f"{name} in slices",))
+    assert alone == [name] and len(rounds) == 1 and records_in(tmp_path)[name].ok
+    (tmp_path / f"{name}.json").unlink()
+    hosts = tuple(f"sentiment_rnn.b64.t2.host.{one} in slices" for one in ("again", "control"))
+    alone, rounds = measured_grid(monkeypatch, tmp_path, ["host"], **given, fails=hosts)
+    assert alone == [name] and len(rounds) == grid.ATTEMPTS and records_in(tmp_path)[name].host_step_s == ()
 
 
 def test_a_grid_ends_when_its_minutes_are_over_and_says_what_is_left(tmp_path, monkeypatch, capsys):
-    alone, rounds = measured_grid(monkeypatch, tmp_path, ["host", "docker", "vm"], minutes=1.5)
-    assert len(alone) == len(rounds) == 1 and not list(tmp_path.glob("*.vm.json"))
-    assert "cells are left for the next run: 1.5 minutes are over" in capsys.readouterr().out
+    alone, rounds = measured_grid(monkeypatch, tmp_path, ["host", "docker", "vm"], minutes=0.1)
+    assert len(alone) == len(rounds) == 1 and not list(tmp_path.glob("*.vm.json"))  # one group begins in any case
+    assert "cells are left for the next run: 0.1 minutes are over" in capsys.readouterr().out
     with pytest.raises(UserError, match="the grid has none of resnet19: it has alexnet,"):
         measured_grid(monkeypatch, tmp_path, ["host"], only=["resnet19"])
 
@@ -922,16 +960,20 @@ def test_launches_of_a_place_count_once_and_those_in_slices_by_their_ratio_to_th
     alone = rows.trained_on(cells, record())
     assert alone.controls == ()
     found, ratios = changed(launched(1.21, again=1))
-    assert found.controls == pytest.approx([math.log(1.21)]) and ratios == [pytest.approx(1.1)]
-    again, control = launched(1.4, again=1, group="g"), launched(1.4 * 1.21, again=2, group="g")
+    assert found.controls == () and ratios == [pytest.approx(1.1)]
+    hosts = (seconds * 1.4, seconds * 1.4 * 1.21)
+    again, control = (launched(1.4, again=number, host_step_s=hosts) for number in (1, 2))
     found, ratios = changed(again, control)
     assert found.controls == pytest.approx([math.log(1.21)]) and ratios == []
     place = first.title, "docker", first.threads, first.batch
     cells.remove(next(one for one in cells if (one.title, one.env, one.threads, one.batch) == place))
-    cells.append(launched(1.4 * 1.1 * 1.05, env="docker", group="g"))
+    cells.append(launched(1.4 * 1.1 * 1.05, env="docker", host_step_s=hosts))
     found = rows.trained_on([again, control, *cells], record())
     taken = {(row.workload, row.environment, row.target.threads, row.batch): row.seconds for row in found.rows}
     assert taken[place] / seconds == pytest.approx(1.05)
+    hosts_alone = [one for one in cells if (one.title, one.env, one.batch) == (first.title, "host", first.batch)]
+    lost = rows.trained_on([one for one in cells if one not in hosts_alone], record())
+    assert any(one.endswith("of which no launch alone is there") for one in lost.left_out)
 
 
 def test_a_network_that_is_held_out_has_no_part_in_what_environments_add_and_settings_gain():

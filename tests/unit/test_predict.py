@@ -218,15 +218,28 @@ def test_a_machine_that_follows_the_roofline_is_predicted_to_one_percent():
 def test_an_environment_is_predicted_from_what_the_others_add():
     rows = observed(environments={"host": 0.0, "docker": 2e-4, "podman": 2e-4})
     found = judge.leave_out({"m": models.fit_roofline}, rows, judge.GROUPINGS["environment"])["m"]
-    contained = [one for one in found if one.row.environment != "host"]
+    contained = [one for one in found if one.row.environment != "host" and not one.trained]
     assert judge.score("roofline", "environment", contained).p90_error < 0.01
     # what an environment was measured to add itself has no part in its prediction
     slower = [row.replace(seconds=2 * row.seconds) if row.environment == "podman" else row for row in rows]
     again = judge.leave_out({"m": models.fit_roofline}, slower, judge.GROUPINGS["environment"])["m"]
     seconds = [
-        [one.prediction.seconds for one in those if one.row.environment == "podman"] for those in (found, again)
+        [one.prediction.seconds for one in those if one.group == one.row.environment == "podman"]
+        for those in (found, again)
     ]
     assert seconds[0] == pytest.approx(seconds[1], rel=1e-6)
+
+
+def test_an_environment_that_was_left_out_is_chosen_among_those_that_were_measured():
+    """The host is the fastest; podman, left out, is taken to add what docker adds, not what it adds itself."""
+    rows = observed(4, batches=(16,), environments={"host": 0.0, "docker": 2e-4, "podman": 9e-4})
+    tried = judge.leave_out({"m": models.fit_roofline}, rows, judge.GROUPINGS["environment"])["m"]
+    assert len(tried) == 3 * len(rows) and sum(not one.trained for one in tried) == len(rows)
+    found = judge.score("m", "environment", tried)
+    assert (found.rows, found.choices, found.mean_regret) == (12, 12, 0)
+    docker, host, podman = judge.by_group("environment", "m", tried)[:3]
+    assert {docker.left_out, host.left_out, podman.left_out} == {"host", "docker", "podman"}
+    assert all(one.rows == one.choices == 4 for one in (docker, host, podman))
 
 
 def test_what_is_left_out_has_no_part_in_what_settings_gain():

@@ -14,7 +14,7 @@ from pydantic import Field
 from tare.model.machines import MachineName
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.machine import Processor
-from tare.model.schema import FileRecord, Record
+from tare.model.schema import FileRecord, Positive, Record
 
 Device = Literal["cpu", "cuda"]
 
@@ -180,7 +180,7 @@ class GridCell(FileRecord, LaunchRecord):
     results/grid/<machine>/<stack>/<cell>.json
     """
 
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
     REMAKE: ClassVar[str] = "delete it and run `tare grid` again"
 
     machine: MachineName
@@ -194,9 +194,9 @@ class GridCell(FileRecord, LaunchRecord):
     options: Mapping[str, int | float] = Field(default_factory=dict)
     threads: int
     settings: Mapping[str, str] = Field(default_factory=dict)  # levels of the framework's settings, by factor
-    # which launch of the host's cell it is; with the second and third those of its group are compared
-    again: Annotated[int, Field(ge=0, le=2)] = 0
-    group: str | None = None  # cells that shared the machine in slices have the same; None: launched alone
+    again: Annotated[int, Field(ge=0, le=2)] = 0  # which launch of the host's it is, the first being 0
+    # median step of each launch of the host's that shared the machine with it in slices; none: it ran alone
+    host_step_s: tuple[Positive, ...] = ()
     programs_sha256: str  # of all that it depends on
 
 
