@@ -23,6 +23,7 @@ from tare.core.progress import say, time_left
 from tare.core.remedies import require
 from tare.experiments import sliced
 from tare.experiments.alone import measuring
+from tare.experiments.designs import LARGEST_PAD_BYTES
 from tare.experiments.orders import balanced_orders
 from tare.launch.place import Site
 from tare.launch.run import Order, launch
@@ -232,7 +233,8 @@ class Grid:
         orders = {}
         for cell in cells:
             own = math.ceil(steps * cell.threads / alone.threads)
-            orders[cell.name] = self._order(cell, min(plain.MOST_STEPS, max(plain.LEAST_STEPS, own)))
+            order = self._order(cell, min(plain.MOST_STEPS, max(plain.LEAST_STEPS, own)))
+            orders[cell.name] = replace(order, pad_bytes=generator.randrange(LARGEST_PAD_BYTES))
         way = Way(
             pace=Pace.equal(names),
             orders=balanced_orders(len(names), generator),

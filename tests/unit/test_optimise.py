@@ -23,6 +23,7 @@ from tare.cli.main import main
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import read_json
 from tare.experiments import alone, candidates, grid, targets
+from tare.launch.run import Order
 from tare.machine import facts as machine_facts
 from tare.model import closure
 from tare.model.candidates import Times
@@ -579,9 +580,10 @@ def measured_grid(monkeypatch, tmp_path, names, voided=None, fails=(), held=(), 
         return result.replace(status="failed", reason="it broke", inside=None) if broken else result
 
     def order(self, one, steps=0):
-        return SimpleNamespace(site=one, program=steps, conditions=None)
+        return Order(site=one, program=steps, conditions=None)
 
     def together(orders, way):
+        assert len({one.pad_bytes for one in orders.values()}) == len(orders)
         rounds.append({name: one.program for name, one in orders.items()})
         records = {name: launched(one.site, in_slices=True) for name, one in orders.items()}
         assert sorted(next(way.orders)) == list(range(len(orders))) and set(way.pace.phases) == set(orders)
@@ -944,7 +946,7 @@ def test_what_a_setting_multiplies_a_row_by_is_told_by_other_networks():
 
 def test_launches_of_a_place_count_once_and_those_in_slices_by_their_ratio_to_the_hosts():
     cells = grid_cells()
-    first = cells[0]
+    first = next(one for one in cells if one.threads == 2)
     seconds = first.profiled().plain_step_s[1]
 
     def launched(times, **changed):
