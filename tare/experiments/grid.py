@@ -252,7 +252,7 @@ class Grid:
     ) -> Iterator[tuple[Cell, GridCell]]:
         """Write the records of a round; one that failed in it takes no other's place."""
         hosts = tuple(
-            statistics.median(one.seen_inside().results_as(ProfileResults).plain_step_s)
+            statistics.mean(one.seen_inside().results_as(ProfileResults).plain_step_s)
             for one in (
                 found.records[cell.name] for cell in sorted(cells, key=lambda cell: cell.again) if cell.again
             )
@@ -342,7 +342,7 @@ def measure_grid(
                 return
             for cell, found in grid.measure_group(group, programs):
                 launched += 1
-                result = f"{_median_ms(found):.4g} ms a step" if found.ok else f"{found.status}: {found.reason}"
+                result = f"{1000 * found.step_s:.4g} ms a step" if found.ok else f"{found.status}: {found.reason}"
                 say(f"{cell.name}: {result}")
             done += len(group)
             each = (time.monotonic() - began) / max(1, launched)
@@ -383,7 +383,3 @@ def _conditions(cell: Cell, study: RunPart) -> Conditions:
 def programs_of(cell: Cell, stack: str) -> str:
     """Hash of all programs that a cell depends on."""
     return closure.code_sha256("grid", cell.workload, [cell.env], settings_of(cell), [framework_of(stack)])
-
-
-def _median_ms(found: GridCell) -> float:
-    return statistics.median(found.profiled().plain_step_s) * 1000

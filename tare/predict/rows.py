@@ -201,7 +201,7 @@ def _seconds(cells: Sequence[GridCell]) -> dict[int, float]:
     alone: dict[tuple[Job, int, str, Settings], list[float]] = {}
     for cell in cells:
         if not cell.host_step_s:
-            alone.setdefault(_place(cell), []).append(math.log(_median_step(cell)))
+            alone.setdefault(_place(cell), []).append(math.log(cell.step_s))
     hosts = {}  # by job, with most threads
     for (job, _, env, settings), own in sorted(alone.items(), key=lambda one: one[0][1]):
         if env == HOST and not settings:
@@ -211,15 +211,11 @@ def _seconds(cells: Sequence[GridCell]) -> dict[int, float]:
         if not cell.host_step_s:
             log = statistics.mean(alone[_place(cell)])
         elif (host := hosts.get(_key(cell)[0])) is not None:
-            log = host + math.log(_median_step(cell)) - statistics.mean(map(math.log, cell.host_step_s))
+            log = host + math.log(cell.step_s) - statistics.mean(map(math.log, cell.host_step_s))
         else:
             continue
         found[id(cell)] = math.exp(log)
     return found
-
-
-def _median_step(cell: GridCell) -> float:
-    return statistics.median(cell.profiled().plain_step_s)
 
 
 def name_of(cell: GridCell) -> str:

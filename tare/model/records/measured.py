@@ -6,6 +6,7 @@ results/profiles/<study>/<machine>/<workload>/pipeline.json, network.json of res
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -195,9 +196,15 @@ class GridCell(FileRecord, LaunchRecord):
     threads: int
     settings: Mapping[str, str] = Field(default_factory=dict)  # levels of the framework's settings, by factor
     again: Annotated[int, Field(ge=0, le=2)] = 0  # which launch of the host's it is, the first being 0
-    # median step of each launch of the host's that shared the machine with it in slices; none: it ran alone
+    # mean step of each launch of the host's that shared the machine with it in slices; none: it ran alone
     host_step_s: tuple[Positive, ...] = ()
     programs_sha256: str  # of all that it depends on
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step: their mean in slices, where all launches meet the same conditions, else the median."""
+        seconds = self.profiled().plain_step_s
+        return statistics.mean(seconds) if self.host_step_s else statistics.median(seconds)
 
 
 class StartCosts(Record):
