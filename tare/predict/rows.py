@@ -194,27 +194,33 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord, *, held_out: str
 def _seconds(cells: Sequence[GridCell]) -> dict[int, float]:
     """Seconds of a step by the `id` of each cell whose launch is the first of its place.
 
-    Sharing the machine makes steps longer, those of the host as those of other places. So a cell that shared it has
-    the host's seconds alone, times its ratio to the host's launches in the same slices. Of several launches alone
-    in one place the geometric mean counts.
+    A cell that shared the machine in slices has its ratio to the host's launches in the same slices, times the
+    host's seconds. These are the geometric mean of its launch alone and of those in slices, whose steps are longer:
+    by the median over all jobs. Of several launches alone in one place the geometric mean counts.
     """
     alone: dict[tuple[Job, int, str, Settings], list[float]] = {}
     for cell in cells:
         if not cell.host_step_s:
             alone.setdefault(_place(cell), []).append(math.log(cell.step_s))
-    hosts = {}  # by job, with most threads
-    for (job, _, env, settings), own in sorted(alone.items(), key=lambda one: one[0][1]):
-        if env == HOST and not settings:
-            hosts[job] = statistics.mean(own)
+    on_host = {job: threads for job, threads, env, settings in sorted(alone) if env == HOST and not settings}
+    logs = {job: statistics.mean(alone[job, threads, HOST, ()]) for job, threads in on_host.items()}  # most threads
+    shared = {
+        _key(cell)[0]: statistics.mean(map(math.log, cell.host_step_s))
+        for cell in cells
+        if cell.again == 1 and cell.host_step_s and _key(cell)[0] in logs
+    }
+    longer = statistics.median([own - logs[job] for job, own in shared.items()] or [0.0])
+    hosts = {job: statistics.mean([own, shared.get(job, own + longer) - longer]) for job, own in logs.items()}
     found = {}
     for cell in (cell for cell in cells if not cell.again):
-        if not cell.host_step_s:
-            log = statistics.mean(alone[_place(cell)])
-        elif (host := hosts.get(_key(cell)[0])) is not None:
-            log = host + math.log(cell.step_s) - statistics.mean(map(math.log, cell.host_step_s))
-        else:
-            continue
-        found[id(cell)] = math.exp(log)
+        job, *_ = place = _place(cell)
+        if place == (job, on_host.get(job), HOST, ()):
+            found[id(cell)] = math.exp(hosts[job])
+        elif not cell.host_step_s:
+            found[id(cell)] = math.exp(statistics.mean(alone[place]))
+        elif job in hosts:
+            ratio = cell.step_s / math.exp(statistics.mean(map(math.log, cell.host_step_s)))
+            found[id(cell)] = math.exp(hosts[job]) * ratio
     return found
 
 

@@ -975,6 +975,15 @@ def test_launches_of_a_place_count_once_and_those_in_slices_by_their_ratio_to_th
     found = rows.trained_on([again, control, *cells], record())
     taken = {(row.workload, row.environment, row.target.threads, row.batch): row.seconds for row in found.rows}
     assert taken[place] / seconds == pytest.approx(1.05)
+    # the host's own seconds are the mean of both ways, without what sharing makes all jobs longer by
+    second = next(one for one in cells if one.threads == 2 and one.title != first.title and one.env == "host")
+    other = cell(second.workload, "host", 2, second.batch, second.step_s, options=dict(second.options))
+    more = [again, other.replace(again=1, host_step_s=(second.step_s * mean / seconds * 1.4 * 1.1 * 1.44,) * 2)]
+    found = rows.trained_on([*more, *cells], record())
+    taken = {(row.workload, row.environment, row.target.threads, row.batch): row.seconds for row in found.rows}
+    of_first, of_second = ((one.title, "host", 2, one.batch) for one in (first, second))
+    assert taken[of_first] / seconds == pytest.approx(1 / 1.2**0.5)
+    assert taken[of_second] / second.step_s == pytest.approx(1.2**0.5)
     hosts_alone = [one for one in cells if (one.title, one.env, one.batch) == (first.title, "host", first.batch)]
     lost = rows.trained_on([one for one in cells if one not in hosts_alone], record())
     assert any(one.endswith("of which no launch alone is there") for one in lost.left_out)
