@@ -15,7 +15,9 @@ from tare.predict.models import Fit, Model
 from tare.stats.conformal import LeftOut, fewest_groups, grouped_quantile, jackknife_plus
 
 BEYOND = 2.0  # how many times the largest trained on, or a part of the smallest, a property may be
-LITTLE = 0.1  # of a step's roofs: the share that a family may have which was hardly trained on
+# The share of a step that a family may have which was hardly trained on: if its calls were timed alone on the
+# target, and if only the training says how far from their roof they are.
+LITTLE_TIMED, LITTLE = 0.25, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +99,7 @@ class Range:
                 )
         for family, share in _shares(case).items():
             most = self.shares.get(family, 0.0)
-            if share > max(LITTLE, most * self.beyond):
+            if share > max(LITTLE_TIMED if case.target.operators else LITTLE, most * self.beyond):
                 found.append(
                     f"{share:.0%} of its step is {family}, {most:.0%} at most was trained on:"
                     f" measure training steps of a workload with more of it {where}"

@@ -180,6 +180,27 @@ def test_a_layout_that_calls_were_timed_in_is_predicted_from_them_and_others_are
     assert effects.factor((("onednn", "off"),), without="a") == pytest.approx(0.5)
 
 
+def test_a_family_that_was_hardly_trained_on_may_take_a_quarter_of_a_step_if_its_calls_were_timed():
+    trained = predictor.Range(
+        kinds={name: frozenset([value]) for name, value in predictor._kinds(observed(1)[0]).items()},
+        sizes={name: (0.0, 1e18) for name in predictor._sizes(observed(1)[0])},
+        shares={CONVOLUTION: 1.0, PRODUCT: 1.0, ELEMENT_WISE: 0.01},
+        beyond=2,
+    )
+    timed = tuple(
+        operators.TimedCalls(alike=(alike(family, moved=10**6),), seconds=1e-4)
+        for family in (PRODUCT, ELEMENT_WISE)
+    )
+    for times, most in ((), 0.1), (timed, 0.25):
+        target = TARGET.replace(operators=times)
+        for share, refused in ((most - 0.05, 0), (most + 0.05, 1)):
+            moved = {PRODUCT: int(10**6 * (1 - share)), ELEMENT_WISE: int(10**6 * share)}
+            calls = tuple(alike(family, 1000, moved=size) for family, size in moved.items())
+            case = observed(1)[0].replace(target=target, work=work.Work(alike=calls))
+            assert predictor._shares(case)[ELEMENT_WISE] == pytest.approx(share, abs=0.04)
+            assert len(trained.refusals(case)) == refused, (most, share, trained.refusals(case))
+
+
 def test_factors_of_families_stay_near_each_other_where_their_calls_were_timed():
     timed = (operators.TimedCalls(alike=(alike(LOOKUP),), seconds=1.0),)  # of a family that no step has
     rows = observed(4)
