@@ -188,8 +188,9 @@ def test_a_family_that_was_hardly_trained_on_may_take_a_quarter_of_a_step_if_its
         beyond=2,
     )
     timed = tuple(
-        operators.TimedCalls(alike=(alike(family, moved=10**6),), seconds=1e-4)
+        operators.TimedCalls(alike=(alike(family, moved=size),), seconds=1e-10 * size)
         for family in (PRODUCT, ELEMENT_WISE)
+        for size in (10**3, 10**4, 10**5, 10**6)
     )
     for times, most in ((), 0.1), (timed, 0.25):
         target = TARGET.replace(operators=times)
