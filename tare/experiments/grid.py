@@ -332,7 +332,7 @@ def measure_grid(
             group for group in possible if not all(grid.is_there(cell, programs[cell.name]) for cell in group)
         ]
         every, left = sum(map(len, possible)), sum(map(len, missing))
-        say(f"{every} cells, {left} of them in groups that are to be measured into {folder}")
+        say(f"{every} cells, {left} in groups to be measured into {folder}")
         done = launched = 0
         for group in missing:
             spent = time.monotonic() - began

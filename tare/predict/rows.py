@@ -152,7 +152,7 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord, *, held_out: str
     )
     firsts = [cell for cell in known if not cell.again]
     for cell in [cell for cell in firsts if id(cell) not in seconds]:
-        left_out.append(f"{name_of(cell)}: it was compared with the host, of which no launch alone is there")
+        left_out.append(f"{name_of(cell)}: the host has no launch alone to compare it with")
         firsts.remove(cell)
     effects = Effects.of([_timed(cell, seconds[id(cell)]) for cell in firsts], target.modelled)
     added, rows = effects.added, []
