@@ -1,15 +1,16 @@
 """Cells of the grid, really launched: steps that nothing watches, and counts from shapes alone."""
 
 import statistics
+from dataclasses import replace
 
 import pytest
 from matrix import envs_in_turn
 
-from tare.experiments import grid
+from tare.experiments import grid, sliced
 from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.model.records.measured import GridCell
-from tare.model.registry import environment, whole_options
+from tare.model.registry import SINGLE, environment, whole_options
 from tare.model.schema import read
 from tare.predict import rows, work
 from tare.worker.families import CONVOLUTION, FAMILIES, OPTIMIZER
@@ -70,3 +71,21 @@ def test_a_cell_counts_what_a_profiled_launch_counts(study, forms, measured, tmp
     assert work.of_counts(profiled.counts) == counted
     plain, watched = (statistics.median(one.plain_step_s) for one in (found.profiled(), profiled))
     assert 1 / 4 < plain / watched < 4
+
+
+def test_cells_of_a_group_share_the_machine_with_the_host_in_slices(study, forms, tmp_path, monkeypatch):
+    if reason := sliced.refusal(SINGLE, study.found_device, "as_found"):
+        pytest.skip(reason)
+    monkeypatch.setattr(grid, "STEADY_S", 0.3)
+    adapters = {env: environment(env) for env in ("host", "apptainer")}
+    sites = {env: site_of(env, adapter, forms(env), None) for env, adapter in adapters.items()}
+    own = grid.Grid(study=study, folder=tmp_path, sites=sites, processor="P")
+    group = [OWN, replace(OWN, counts=False, env="apptainer"), replace(OWN, counts=False, again=1)]
+    programs = dict.fromkeys([cell.name for cell in group], "0")
+    found = {cell.name: record for cell, record in own.measure_group(group, programs)}
+    assert list(found) == [group[0].name, group[2].name, group[1].name]
+    assert all(record.ok and not record.deviations for record in found.values())
+    alone, again, elsewhere = found.values()
+    assert alone.host_step_s == () and again.host_step_s == elsewhere.host_step_s == (again.step_s,)
+    assert 1 / 3 < again.step_s / alone.step_s < 3 and again.slices.is_sliced and elsewhere.slices.is_sliced
+    assert list(own.measure_group(group, programs)) == []
