@@ -183,7 +183,7 @@ def test_a_kernel_that_read_nothing_takes_its_time_from_its_writes():
 
 def test_nvprof_does_not_count_tensor_cores_and_an_overflow_is_no_number():
     found = counters.quantities(of_nvprof("metrics.csv"))
-    assert found["flops_tensor_fp16"].value is None and "nvprof has no count" in found["flops_tensor_fp16"].note
+    assert found["flops_tensor_fp16"].value is None and "nvprof does not count" in found["flops_tensor_fp16"].note
     assert found["flops_fp32"].value is None and "overflowed for 1 of 2" in found["flops_fp32"].note
     assert found["dram_read_bytes"].value == 8000 * 32
 

@@ -190,7 +190,7 @@ def test_what_no_level_here_can_be_has_its_reason_in_claim_and_figure():
     assert ngraph.group == by_id["ngraph_faster"].label and "+ngraph: 0 units" in ngraph.reason
     of_gpu = [row for row in rows_of if row.label.endswith(", published on a GPU")]
     assert [row.workload for row in of_gpu] == ["resnet50_equal"]
-    assert of_gpu[0].reason.startswith("the stacks of TensorFlow here are its builds for CPUs; of what is near")
+    assert of_gpu[0].reason.startswith("the stacks of TensorFlow here are its builds for CPUs; for the nearest")
     published_line, missing_line = (line for line in said(paper, here(1.0, 1.5), "5")[1] if " on a GPU" in line)
     assert published_line.endswith("ResNet50, equal in every framework, published on a GPU: published +9%.")
     assert " published on a GPU: unavailable, the stacks of TensorFlow here are its builds for CPUs" in missing_line
