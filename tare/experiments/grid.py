@@ -181,7 +181,7 @@ class Grid:
 
     def measure_group(self, group: Sequence[Cell], programs: Mapping[str, str]) -> Iterator[tuple[Cell, GridCell]]:
         """Measure the missing cells of a group: in slices with the host's later launches, where that can be, and
-        else alone. `programs`: hash by name. Returns the launches that were made, the last of a cell counting.
+        else alone. `programs`: hash by name. Gives the launches that were made, of which the last of a cell counts.
         """
         first, *others = group
         alone = self.kept(first, programs[first.name])
@@ -192,14 +192,11 @@ class Grid:
         known = {cell.name for cell in missing if self.kept(cell, programs[cell.name])}  # that failed before
         if len(known) < len(missing):
             together, reason = self._fitting([cell for cell in others if cell.again or cell in missing], alone)
-            for _ in range(ATTEMPTS if together else 0):
-                found = self._round(together, alone)
-                voided = found.voided or self._hosts_failed(together, found)
+            if together:
+                found, voided = self._round(together, alone)
                 if voided is None:
                     yield from self._of_round(together, found, programs)
-                    break
-            else:
-                reason = voided if together else reason
+                reason = voided or reason
             if reason is not None:
                 say(f"{first.job}: cells are measured one after the other: {reason}")
         for cell in missing:
@@ -223,9 +220,9 @@ class Grid:
             found = []
         return found, reasons[0] if reasons else None
 
-    def _round(self, cells: Sequence[Cell], alone: GridCell) -> Round:
-        """One round of these. With fewer threads a step takes longer, so such a launch makes fewer of them, and
-        ends with the others.
+    def _round(self, cells: Sequence[Cell], alone: GridCell) -> tuple[Round, str | None]:
+        """A round of these, and why it does not count. With fewer threads a step takes longer, so such a launch
+        makes fewer of them, and ends with the others.
         """
         generator = random.Random(f"{self.study.seed}/{cells[0].job}")
         steps = STEADY_S / statistics.median(alone.profiled().plain_step_s)
@@ -235,12 +232,17 @@ class Grid:
             own = math.ceil(steps * cell.threads / alone.threads)
             order = self._order(cell, min(plain.MOST_STEPS, max(plain.LEAST_STEPS, own)))
             orders[cell.name] = replace(order, pad_bytes=generator.randrange(LARGEST_PAD_BYTES))
-        way = Way(
-            pace=Pace.equal(names),
-            orders=balanced_orders(len(names), generator),
-            seed=str(generator.random()),
-        )
-        return run_launches({name: orders[name] for name in names}, way)
+        for _ in range(ATTEMPTS):
+            way = Way(
+                pace=Pace.equal(names),
+                orders=balanced_orders(len(names), generator),
+                seed=str(generator.random()),
+            )
+            found = run_launches({name: orders[name] for name in names}, way)
+            voided = found.voided or self._hosts_failed(cells, found)
+            if voided is None:
+                break
+        return found, voided
 
     def _hosts_failed(self, cells: Sequence[Cell], found: Round) -> str | None:
         """Why none of the host's later launches has a time; None where one has."""

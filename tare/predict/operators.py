@@ -2,10 +2,10 @@
 
 The logarithm of the time over the roof is interpolated by a Gaussian process with fixed scales over the logarithms
 of FLOPs, bytes, a product's first dimension and elements of the first tensors (Rasmussen and Williams 2006,
-equation 2.25). What is larger or
-smaller than all that was timed is looked up at the nearest end. A kind is an operator; an operator that was not
-timed takes the line of its family. What a convolution, pooling or batch norm takes with its channels innermost is
-its own time by a ratio, interpolated in the same way between calls that were timed in both layouts.
+equation 2.25). What is larger or smaller than all that was timed is looked up at the nearest end. A kind is an
+operator; an operator that was not timed takes the line of its family. What a convolution, pooling or batch norm
+takes with its channels innermost is its own time by a ratio, interpolated in the same way between calls that were
+timed in both layouts.
 """
 
 from __future__ import annotations
