@@ -24,7 +24,7 @@ from tare.model.schema import Positive, Record
 from tare.predict.operators import CallTimes, TimedCalls
 from tare.predict.work import Work
 from tare.worker.allocator import STEADY
-from tare.worker.settings.layout import CHANNELS_LAST
+from tare.worker.operators import CHANNELS_LAST
 
 STREAM = "triad"  # the kernel whose bandwidth is the roof: it reads two arrays and writes one, as operators do
 PRECISION = "float32"

@@ -14,7 +14,6 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 from tare.worker import allocator
 from tare.worker.counting import count_step
 from tare.worker.repeated import Case, enough_loops, synchronize, timed, try_out
-from tare.worker.settings.layout import CHANNELS_LAST
 
 FORWARDS, BACKWARDS = "forwards", "backwards"
 MOST_OF_IMAGES = 3  # channels: a first layer has no gradient of its input
@@ -26,6 +25,7 @@ Call = Callable[[], Any]
 Make = Callable[[], Call]  # allocates what the call needs
 Key = Tuple[str, str, str, str]  # name, sizes, way, layout
 CONTIGUOUS = "contiguous"
+CHANNELS_LAST = "channels-last"
 IN_BOTH = 2  # one of so many shapes of images is timed in both layouts
 DRAWN_SEED = 1
 MOST_FLOPS, MOST_VALUES = 3e9, 1 << 24  # of a call that is drawn, forwards; of its largest tensor

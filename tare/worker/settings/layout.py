@@ -5,8 +5,6 @@ from typing import Any
 from tare.worker.frameworks import Unable
 from tare.worker.settings import loss_of
 
-CHANNELS_LAST = "channels-last"
-
 
 def apply(torch: Any, training: Any, level: str, device: str) -> None:
     """Filters and images with their channels innermost, in memory only: shapes stay as they are."""
