@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,12 +129,13 @@ def _profile(study: Study, workload: str, arm: str | None) -> dict[str, Any]:
         return {"status": "ok", "reason": None}
 
     with (
+        tempfile.TemporaryDirectory() as folder,  # which is made for traces
         _sites(measure, None, SINGLE),
         mock.patch.object(measure, "write_json", lambda *words: None),
         mock.patch.object(measure, "say", lambda text: None),
         mock.patch.object(measure, "profiled_launch", launch),
     ):
-        measure.profile(source, workload, HOST, None, None, OUT, arm)
+        measure.profile(source, workload, HOST, None, None, Path(folder) / OUT.name, arm)
     return found
 
 
