@@ -73,9 +73,12 @@ def compared(answers: Iterable[Answer]) -> dict[str, Any]:
     for one in answers:
         title = describe_workload(one.request.workload, one.request.options)["title"]
         about = {"workload": title, "held_out": one.held_out}
-        for row in one.measured.rows if one.measured else ():
+        rows = one.measured.rows if one.measured else ()
+        default = rows[0].predicted if rows else None  # the first one is what ratios refer to
+        for row in rows:
             if row.predicted is not None and row.name != CONTROL:
-                measured.append({**about, **asdict(row), "error": row.error})
+                ratio = row.predicted.seconds / default.seconds if default else None
+                measured.append({**about, **asdict(row), "error": row.error, "predicted_ratio": ratio})
         if one.searched:
             searches.append({**about, **one.searched.to_json()})
     return {"measured": measured, "searches": searches}
@@ -202,21 +205,30 @@ def _measured(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "No candidate has been measured so far."
         return
     inside = [one["predicted"]["low"] <= one["measured_s"] <= one["predicted"]["high"] for one in _bounded(rows)]
-    yield "Candidates of `tare optimise --measure` in sliced rounds: start, imports and steps of the whole job."
+    yield from _prose(
+        "Candidates of `tare optimise --measure` in sliced rounds: start, imports and steps of the whole job. In "
+        "slices, seconds are longer than those of a job alone. Ratios are to the default, with 95% intervals that "
+        "hold together."
+    )
     counted = f"{sum(inside)} of {len(inside)} measured times are inside the predicted 90% interval."
     yield counted if inside else "None has a predicted interval: there were fewer than eleven networks to train on."
     yield ""
-    header = ("workload", "candidate", "in the training", "predicted", "measured", "error", "rounds")
+    header = ("workload", "candidate", "in the training", "predicted", "measured", "error")
     yield from markdown(
-        header,
+        (*header, "predicted ratio", "measured ratio", "rounds"),
         [
             [
                 *(one["workload"], one["name"], _in_training(one), f"{one['predicted']['seconds']:.3g} s"),
-                *(f"{one['measured_s']:.3g} s", f"{one['error']:+.1%}", str(one["rounds"])),
+                *(f"{one['measured_s']:.3g} s", f"{one['error']:+.1%}", _number(one.get("predicted_ratio"))),
+                *(_ratio([one]) if one["low"] < one["high"] else _number(one["ratio"]), str(one["rounds"])),
             ]
             for one in rows
         ],
     )
+
+
+def _number(ratio: float | None) -> str:
+    return "none" if ratio is None else f"{ratio:.3f}"
 
 
 def _bounded(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
