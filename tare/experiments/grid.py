@@ -170,9 +170,9 @@ class Grid:
         return found if found.programs_sha256 == programs else None
 
     def is_there(self, cell: Cell, programs: str) -> bool:
-        """Whether a cell was measured by these programs; one that failed is tried once in each run."""
+        """Whether these programs measured a cell, or found that it can't be had; others are tried in each run."""
         found = self.kept(cell, programs)
-        return found is not None and found.ok
+        return found is not None and found.is_final
 
     def measure(self, cell: Cell, programs: str) -> GridCell:
         """Launch a cell alone and write its record, whatever came of it."""

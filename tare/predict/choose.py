@@ -268,7 +268,7 @@ class _Chooser:
         job = job_of(request.workload, request.options, candidate.batch)
         failure = self.trained.failure(job, candidate.env, candidate.threads, candidate.settings)
         if failure is not None:
-            yield f"it failed on the target: {failure}; `tare grid` tries it again"
+            yield f"it failed on the target: {failure}"
         yield from self._memory(candidate)
 
     def _unknowns(self, candidate: Candidate) -> Iterator[str]:

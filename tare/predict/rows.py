@@ -136,7 +136,8 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord, *, held_out: str
             left_out.append(f"{name_of(cell)}: {reason}")
             if not (cell.ok or cell.again or cell.title == held_out) and _elsewhere(cell, target) is None:
                 job = job_of(cell.workload, cell.options, cell.batch)
-                failed[job, cell.env, cell.threads, _settings_of(cell)] = reason
+                later = "" if cell.is_final else "; `tare grid` tries it again"
+                failed[job, cell.env, cell.threads, _settings_of(cell)] = reason + later
         else:
             own.append(cell)
     work, memory = _work(own), dict[Job, int]()

@@ -562,6 +562,8 @@ def test_a_cell_that_is_there_is_not_measured_again_unless_it_failed_or_its_prog
     assert own.is_there(one, "0") and not own.is_there(one, "1")
     cell(status="failed", reason="no memory").write(path)
     assert not own.is_there(one, "0")
+    cell(status="failed", reason="Unable: the model has no filter of four dimensions").write(path)
+    assert own.is_there(one, "0"), "no later launch changes that"
     path.write_text("{")
     assert not own.is_there(one, "0")
 

@@ -201,6 +201,11 @@ class GridCell(FileRecord, LaunchRecord):
     programs_sha256: str  # of all that it depends on
 
     @property
+    def is_final(self) -> bool:
+        """Whether it has its steps, or its workload can't have its settings, which no later launch changes."""
+        return self.ok or (self.reason or "").startswith("Unable: ")
+
+    @property
     def step_s(self) -> float:
         """Seconds of a step: their mean in slices, where all launches meet the same conditions, else the median."""
         seconds = self.profiled().plain_step_s
