@@ -8,6 +8,7 @@ import contextlib
 import errno
 import grp
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ APT_LISTS = Path("/var/lib/apt/lists")
 ROOT_COMMANDS = ("apt-get ", "chmod ", "dpkg ", "modprobe ", "sh -c ", "sysctl ", "systemctl ", "usermod ")
 ADMINISTRATORS = {"sudo", "wheel", "admin"}
 OURS = {"tare", "envs", "workloads", "snakemake_logger_plugin_tare"}
+LIBRARIES = {"libstdc++.so.6": "libstdc++6", "libgomp.so.1": "libgomp1"}  # that wheels need: packages of Debian
+_NO_LIBRARY = re.compile(r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file")  # as the loader says it
 NOT_MAPPED = ("cannot allocate memory", "failed to map segment")  # as the loader says it
 # Limits of a process and of the machine: what happened, what mends it.
 LIMITS = {
@@ -133,6 +136,10 @@ def explain_defect(error: BaseException) -> str | None:
         return f"{sys.executable} has no {error.name}: {mended}"
     if isinstance(error, ImportError) and any(words in str(error) for words in NOT_MAPPED):
         return f"there was no memory left to load {error.name}: raise this shell's limit (ulimit -v)"
+    if isinstance(error, ImportError) and (found := _NO_LIBRARY.search(str(error))):
+        package = LIBRARIES.get(found[1])
+        remedy = as_we_can(f"apt-get install {package}") if package else "install the package that has it"
+        return f"{sys.executable} can't load the system library {found[1]}: {remedy}"
     return None
 
 

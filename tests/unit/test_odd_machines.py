@@ -29,6 +29,7 @@ import tare.analysis.plans.forecast
 import tare.literature.claims  # noqa: F401 (what commands import is imported before the forks)
 from tare.cli import doctor
 from tare.cli.main import main
+from tare.core.errors import explain_defect
 from tare.core.files import project_root
 from tare.machine import profiler_checks
 
@@ -461,3 +462,14 @@ def test_too_little_memory_for_what_a_command_loads_is_one_line():
     assert done.returncode == 0 or re.search(
         r"^tare: there was no memory left.*ulimit -v\)$", done.stderr, re.MULTILINE
     )
+
+
+@pytest.mark.parametrize(
+    ("library", "remedy"),
+    [("libstdc++.so.6", "libstdc++6"), ("libodd-3.1.so.2", "install the package that has it")],
+)
+def test_a_system_library_that_is_missing_is_named_in_one_line(library, remedy):
+    """NumPy explains it in twenty lines, of which one names the library."""
+    text = f"PLEASE READ THIS\n\nOriginal error was: {library}: cannot open shared object file: No such file\n"
+    line = explain_defect(ImportError(text))
+    assert f"can't load the system library {library}: " in line and remedy in line and "\n" not in line
