@@ -1,6 +1,7 @@
 """Small studies on a real Slurm: what is sent to nodes, jobs that are cut short, several machines, bad input."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -851,3 +852,33 @@ def test_a_chosen_candidate_runs_as_a_job_with_its_cpus_or_is_refused_in_one_lin
     (tmp_path / "train.py").write_text("raise SystemExit(3)\n")
     with pytest.raises(UnavailableError, match=r"^the job failed: FAILED; slurm-"):
         submit(made, "slurm")
+
+
+def test_a_script_for_pbs_is_taken_by_the_commands_of_torque(slurm, tmp_path, monkeypatch):
+    """Slurm says what they make of its lines; the script runs in its folder with its CPUs. Their qsub takes no path
+    with a space in it.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", slurm.environment["PATH"])
+    (tmp_path / "train.py").write_text("import os\nopen('cpus', 'w').write(str(len(os.sched_getaffinity(0))))\n")
+    wanted = {"command": ("python3", "train.py"), "queue": "thin", "memory_bytes": 1 << 30}
+    made = with_venv(
+        dataclasses.replace(plan(tmp_path, ranked(10.0, half=9.5), **wanted), folder=tmp_path / "chosen")
+    )
+    write_files(made)
+    said = submit(made, "pbs")
+    times = made.folder / "elapsed.txt"
+    assert said.endswith(f"; {times} will have when it began and ended, and its status")
+    wait_until(times.exists, "the job has ended", 60)
+    began, ended, status = times.read_text().split()
+    assert 0 < float(ended) - float(began) < 60 and status == "0"
+    assert (tmp_path / "cpus").read_text() == "2"
+    number = said.removeprefix("submitted as ").partition(";")[0].partition(".")[0]
+    (job,) = [one for one in slurm.jobs() if one["JobId"] == number]
+    assert (job["JobName"], job["Partition"], job["NumCPUs"]) == ("mnist_cnn", "thin", "2")
+    assert job["TimeLimit"] == f"00:{made.minutes:02}:00" and "1G" in job.get("MinMemoryNode", "") + job.get(
+        "TRES", ""
+    )
+    write_files(dataclasses.replace(made, request=made.request.model_copy(update={"queue": "none"})))
+    with pytest.raises(UnavailableError, match=r"^PBS refuses the job: "):
+        submit(made, "pbs")
