@@ -236,10 +236,33 @@ def _program() -> str:
     return program
 
 
+KILLED = 128  # more than that a shell returns where a signal ended its program
+
+
 def _start(places: State, program: str) -> None:
-    """Start the watcher, which starts the daemon, and wait until it answers. Call it under the lock."""
+    """Start the watcher, which starts the daemon, and wait until it answers; once more where somebody killed it.
+    Call it under the lock.
+    """
+    for is_last in (False, True):
+        watcher = _watcher(places, program)
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and watcher.poll() is None:
+            if answers(places.socket):
+                places.socket.chmod(0o600)  # its own is for a group too
+                return
+            time.sleep(0.05)
+        status = watcher.poll()
+        if is_last or status is None or 0 <= status < KILLED:
+            break
+    watcher.kill()
+    watcher.wait()
+    how = f"did not answer within {START_S:.0f} s" if status is None else "ended at once"
+    raise UnavailableError(f"a private Docker daemon {how}: {last_error(places.log)}", f"less {places.log}")
+
+
+def _watcher(places: State, program: str) -> subprocess.Popen[bytes]:
     with places.log.open("wb") as log:
-        watcher = subprocess.Popen(
+        return subprocess.Popen(
             [
                 *(sys.executable, "-m", "tare.runtimes.daemon"),
                 *(str(places.folder), str(places.data), program, str(LINGER_S)),
@@ -251,16 +274,6 @@ def _start(places: State, program: str) -> None:
             stderr=log,
             start_new_session=True,
         )
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and watcher.poll() is None:
-        if answers(places.socket):
-            places.socket.chmod(0o600)  # its own is for a group too
-            return
-        time.sleep(0.05)
-    how = f"did not answer within {START_S:.0f} s" if watcher.poll() is None else "ended at once"
-    watcher.kill()
-    watcher.wait()
-    raise UnavailableError(f"a private Docker daemon {how}: {last_error(places.log)}", f"less {places.log}")
 
 
 def last_error(log: Path) -> str:

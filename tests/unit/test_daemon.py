@@ -122,6 +122,35 @@ def test_a_docker_host_that_does_not_answer_is_said_and_none_is_started(places, 
     assert daemon.endpoint_variables() == {"DOCKER_HOST": f"unix://{tmp_path}/no.sock"}
 
 
+ANSWERS = """#!/bin/sh
+echo start >> {starts}
+[ $(wc -l < {starts}) -gt {killed} ] || {kill}
+exec {python} -c 'import os, socket, sys
+os.makedirs(sys.argv[3])
+server = socket.socket(socket.AF_UNIX)
+server.bind(sys.argv[3] + "/docker.sock")
+server.listen()
+client = server.accept()[0]
+client.sendall(b"HTTP/1.0 200 OK")
+client.close()' "$@"
+"""
+
+
+@pytest.mark.parametrize("kill", ["kill -9 $$", "exit 137"])
+@pytest.mark.parametrize("killed", [0, 1, 2])
+def test_a_daemon_that_is_killed_while_it_starts_is_started_once_more(places, tmp_path, monkeypatch, killed, kill):
+    starts, watcher = tmp_path / "starts", tmp_path / "watcher"
+    watcher.write_text(ANSWERS.format(starts=starts, killed=killed, kill=kill, python=sys.executable))
+    watcher.chmod(0o755)
+    monkeypatch.setattr(daemon.sys, "executable", str(watcher))
+    if killed < 2:
+        daemon._start(places, "dockerd")
+    else:
+        with pytest.raises(UnavailableError, match=r"^a private Docker daemon ended at once: it logged nothing"):
+            daemon._start(places, "dockerd")
+    assert len(starts.read_text().split()) == min(killed + 1, 2)
+
+
 def test_the_logs_last_serious_line(tmp_path):
     log = tmp_path / "log"
     log.write_text(
