@@ -1,6 +1,7 @@
 """A catalogue of frauds, each planted in a copy of an honest study, and the check of `tare verify` that catches it.
 
-    python tests/frauds.py     prints the tables of docs/frauds.md
+    python tests/frauds.py           prints the tables of docs/frauds.md
+    python tests/frauds.py --page    prints docs/planted-frauds.md
 
 A forger works at one of three levels. `as it is`: one thing is changed, and nothing else. `hashes remade`: journal,
 seal, ledger and list of members have the hashes of what was changed. `all remade`: besides, tables and pages are
@@ -498,6 +499,18 @@ def turn_clock_back(study: Study) -> None:
     study.edit(change)
 
 
+def lengthen_steps(study: Study) -> None:
+    """The last steps of a launch are later than they were, beyond its last mark."""
+
+    def change(rows: list[Row]) -> None:
+        unit = study_unit(rows, 2)
+        results = unit["launches"][other_than_host(unit)]["inside"]["results"]
+        steps = [results, *results.get("replicates", ())][-1]
+        steps["step_ends_ns"] = [at + 60_000_000_000 for at in steps["step_ends_ns"]]
+
+    study.edit(change)
+
+
 def lower_processor_time(study: Study) -> None:
     """A program is said to have used less of the processor than it did, and its marks still say it."""
 
@@ -845,6 +858,74 @@ def forget_word(study: Study) -> None:
     write_json(folder / PLAN, plan)
 
 
+def _without_word(study: Study) -> Path:
+    """A campaign whose plan has no word; its folder."""
+    folder = study.campaign("sweep")
+    plan = read_json(folder / PLAN)
+    del plan["word"]
+    write_json(folder / PLAN, plan)
+    return folder
+
+
+def call_adopted(study: Study) -> None:
+    """A campaign is said to be taken over from another study, which had another word or none."""
+    folder = _without_word(study)
+    where = {"study": "elsewhere", "plan_sha256": "0" * 64, "sealed_at": "2026-01-02T03:04:05Z"}
+    study.edit_plan(folder, adopted=where)
+
+    def change(rows: list[Row]) -> None:
+        row = next(row for row in rows if (row.get("campaign"), row["event"]) == (folder.name, "opened"))
+        row["event"] = "adopted"
+
+    study.edit_ledger(change)
+
+
+def call_found(study: Study) -> None:
+    """A campaign is said to have been found on the disk, complete, without a row that it was opened."""
+    folder = _without_word(study)
+
+    def change(rows: list[Row]) -> None:
+        opened, sealed = (row for row in rows if row.get("campaign") == folder.name)
+        sealed["event"] = "found"
+        rows.remove(opened)
+
+    study.edit_ledger(change)
+
+
+def open_before_word(study: Study) -> None:
+    """A campaign is said to have been opened before the word was given."""
+    folder = _without_word(study)
+
+    def change(rows: list[Row]) -> None:
+        row = next(row for row in rows if (row.get("campaign"), row["event"]) == (folder.name, "opened"))
+        rows.remove(row)
+        rows.insert(next(number for number, one in enumerate(rows) if one["event"] == "word"), row)
+
+    study.edit_ledger(change)
+
+
+def stamp_elsewhere(study: Study) -> None:
+    """The stamp is said to be of another machine, whose name gives other orders."""
+    (path,) = (study.folder / "stamps").glob("*.json")
+    write_text(path, canonical_json(read_json(path) | {"machine": "elsewhere"}) + "\n")
+    sha256 = sha256_file(path)
+    other = path.rename(path.with_name(f"{sha256[:16]}.json"))
+    assert other.exists()
+
+    def change(rows: list[Row]) -> None:
+        for row in rows:
+            row |= {"stamp": sha256} if "stamp" in row else {}
+
+    study.edit_ledger(change)
+
+
+def edit_drawing(study: Study) -> None:
+    """A program that writes pages is edited, and a number on a page with it."""
+    edit_page(study)
+    path = study.root / "tare/report/pages.py"
+    write_text(path, path.read_text() + "\nCHANGED = True\n")
+
+
 def edit_stamp(study: Study) -> None:
     """What was stamped says other margins than it did."""
     path = next(iter(sorted((study.folder / "stamps").glob("*.json"))))
@@ -944,6 +1025,7 @@ CATALOGUE: tuple[Fraud, ...] = (
     _of("quanta of a sliced round are edited", reorder_slices, ALL, "quanta"),
     _of("two units are said to have been made at once", overlap_units, ALL, "instants"),
     _of("a mark is put before the one before it", turn_clock_back, ALL, "marks"),
+    _of("steps are put behind the last mark", lengthen_steps, ALL, "marks"),
     _of("processor time in slices is lowered", lower_processor_time, ALL, "slices"),
     _of("a margin is widened in one plan", widen_margin, HASHES, "study"),
     _of("a margin is widened in every plan", widen_margin_everywhere, HASHES, "study"),
@@ -985,10 +1067,17 @@ CATALOGUE: tuple[Fraud, ...] = (
         "pages",
         open=True,
     ),
+    _of(
+        "a number on a page is edited, and a program that writes pages", edit_drawing, AS_IT_IS, "pages", open=True
+    ),
     _of("a page is taken away", remove_page, AS_IT_IS, "pages"),
     _of("an order is chosen though a word was given", choose_order_in_time, ALL, "words", worded=True),
     _of("the word from outside is another one", choose_word, ALL, "words", worded=True),
     _of("a campaign forgets the word", forget_word, ALL, "words", worded=True),
+    _of("a campaign is said to come from another study, without the word", call_adopted, ALL, "words", worded=True),
+    _of("no row says when a campaign began", call_found, ALL, "words", open=True, worded=True),
+    _of("a campaign is said to have begun before the word", open_before_word, ALL, "words", open=True, worded=True),
+    _of("the stamp is that of another machine", stamp_elsewhere, ALL, "stamps"),
     _of("a stamp is edited", edit_stamp, ALL, "stamps"),
     _of("a stamp is taken away", remove_stamp, ALL, "stamps"),
 )
@@ -1006,7 +1095,8 @@ UNDETECTABLE: Mapping[str, str] = {
     "builds, copies of the tree, answers of `tare optimise`": (
         "the archive's SHA-256 shows it if that was kept elsewhere"
     ),
-    "a launch that succeeded is recorded as failed, or all its times are scaled without leaving a gap": (
+    "a launch that succeeded is recorded as failed, all its times are scaled without leaving a gap, or its steps, "
+    "losses, memory and page faults are edited within its marks": (
         "it might be so; only a hash that was kept elsewhere shows it"
     ),
     "someone makes rounds void while they run, or loads the machine while one environment runs": (
@@ -1061,6 +1151,37 @@ def open_table() -> str:
     return "\n".join(lines)
 
 
+# Why a check can say no more than *not checked*: an honest study can look the same.
+UNDECIDED: Mapping[Callable[[Study], None], str] = {
+    drop_seed: "plans of earlier versions have no seed",
+    widen_announced_margin: "a study may be changed after its stamp, for a reason that no record has",
+    drop_announced_campaign: "a study may be changed after its stamp, for a reason that no record has",
+    disown_source: "a program may be changed after a campaign; its plan has only the hash of the earlier one",
+    edit_judge: "another version may judge otherwise; the release that the report names decides it",
+    edit_paper: "the file of a paper may have been corrected",
+    edit_page_of_another_version: "another version writes other pages; the release that the page names decides it",
+    edit_drawing: "another version writes other pages; the release that the report names decides it",
+    call_found: "a ledger that was lost has no such row either",
+    open_before_word: "a campaign may begin between stamp and word; `--held` decides it by the hash of its row",
+}
+
+
+def planted_page() -> str:
+    """docs/planted-frauds.md."""
+    lines = [
+        *("# Planted frauds", ""),
+        "`python tests/frauds.py --page` writes this page. The tests plant each fraud in a copy of an honest",
+        "study. The [check](frauds.md) in its row has to report it. A forger edits a file *as it is*, remakes the",
+        "*hashes* that depend on it, or remakes *all* tables and pages too.",
+        *("", "| fraud | hidden | check | result |", "| --- | --- | --- | --- |"),
+    ]
+    for one in CATALOGUE:
+        result = f"not checked: {UNDECIDED[one.plant]}" if one.open else "failed"
+        lines.append(f"| {one.what} | {one.level} | `{one.caught}` | {result} |")
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    print("\n\n".join([checks_table(), open_table()]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--page", action="store_true", help="print docs/planted-frauds.md instead")
+    print(planted_page() if parser.parse_args().page else "\n\n".join([checks_table(), open_table()]), end="\n")

@@ -160,7 +160,8 @@ def _stamp(study: Study) -> None:
     folder = study_folder(study.study, machine_name())
     entries = bring_up_to_date(folder, ratios_of)
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    path = write_stamp(folder, stamp_of(study, at, last_hash(folder, entries) if entries else None))
+    last = last_hash(folder, entries) if entries else None
+    path = write_stamp(folder, stamp_of(study, at, last, machine_name()))
     sha256 = sha256_file(path)
     if sha256 not in [entry.stamp for entry in entries]:
         note_stamp(folder, sha256, at)
@@ -181,7 +182,7 @@ def _take_word(arguments: argparse.Namespace) -> None:
     from tare.core.errors import UserError
     from tare.core.progress import say
     from tare.machine.facts import machine_name
-    from tare.model.journals.ledger import LEDGER, note_word
+    from tare.model.journals.ledger import LEDGER, last_hash, note_word, read_ledger
     from tare.model.studies.layout import study_folder
     from tare.model.studies.loading import load_checked
 
@@ -190,4 +191,5 @@ def _take_word(arguments: argparse.Namespace) -> None:
     folder = study_folder(load_checked(arguments.study).study, machine_name())
     word = note_word(folder, arguments.word, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     say(f"{folder / LEDGER}: the word {word.text!r} follows the stamp {word.stamp[:12]}")
+    say(f"Whoever gave the word can keep the hash of its row: {last_hash(folder, read_ledger(folder))}")
     say("campaigns that begin from now on take their order of launches from it; earlier campaigns keep theirs")

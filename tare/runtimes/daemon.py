@@ -38,6 +38,7 @@ from tare.core.places import in_home, user_name
 from tare.core.process import MARK, at_death, ended, run, scratch_folder, start
 from tare.core.progress import say
 
+MOUNTS = Path("/proc/self/mounts")
 DEFAULT_SOCKET = Path("/var/run/docker.sock")
 START_S = 60.0
 PING_S = 2.0
@@ -362,12 +363,23 @@ def wait_until_idle(users: int, linger_s: float) -> None:
             fcntl.flock(users, fcntl.LOCK_UN)
 
 
+def remove_groups(data: Path) -> None:
+    """Remove the control groups that a daemon with this data left when killed; a group with processes stays."""
+    mounts = [line.split()[1:3] for line in MOUNTS.read_text(errors="replace").splitlines()]
+    for folder, kind in mounts:
+        if kind in ("cgroup", "cgroup2"):
+            for container in (data / "containers").glob("?" * 64):
+                with contextlib.suppress(OSError):
+                    Path(folder, "docker", container.name).rmdir()
+
+
 def watch(places: State, program: str, linger_s: float) -> int:
     """Run the daemon until it ends, has been idle for `linger_s` or we are asked to end; its exit status."""
     with places.alive.open("a") as alive, places.users.open("a") as users:
         fcntl.flock(alive, fcntl.LOCK_EX)
         shutil.rmtree(places.folder, ignore_errors=True)
         places.folder.mkdir(mode=0o700, parents=True)
+        remove_groups(places.data)
         (places.folder / "daemon.json").write_text(daemon_settings(places.folder), encoding="utf-8")
         argv = daemon_argv(places, program)
         daemon = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=[alive.fileno()])

@@ -151,6 +151,28 @@ def test_a_daemon_that_is_killed_while_it_starts_is_started_once_more(places, tm
     assert len(starts.read_text().split()) == min(killed + 1, 2)
 
 
+def test_groups_of_containers_of_a_daemon_that_was_killed_are_removed_and_no_others(tmp_path, monkeypatch):
+    ours, busy, other = ("a" * 64, "b" * 64, "c" * 64)
+    for version in ("v1", "v2"):
+        for name in (ours, busy, other):
+            (tmp_path / version / "docker" / name).mkdir(parents=True)
+        (tmp_path / version / "docker" / busy / "child").mkdir()
+    for name in (ours, busy):
+        (tmp_path / "data/containers" / name).mkdir(parents=True)
+    mounts = tmp_path / "mounts"
+    lines = (
+        f"cgroup {tmp_path}/v1 cgroup rw 0 0",
+        f"cgroup2 {tmp_path}/v2 cgroup2 rw 0 0",
+        "proc /proc proc rw 0 0",
+    )
+    mounts.write_text("".join(f"{line}\n" for line in lines))
+    monkeypatch.setattr(daemon, "MOUNTS", mounts)
+    daemon.remove_groups(tmp_path / "data")
+    daemon.remove_groups(tmp_path / "none")
+    for version in ("v1", "v2"):
+        assert {path.name for path in (tmp_path / version / "docker").iterdir()} == {busy, other}
+
+
 def test_the_logs_last_serious_line(tmp_path):
     log = tmp_path / "log"
     log.write_text(

@@ -258,7 +258,9 @@ def test_there_are_enough_kinds_of_frauds_and_the_page_has_them():
     assert len(kinds) >= 25
     page = (project_root() / "docs/frauds.md").read_text()
     assert frauds.checks_table() in page and frauds.open_table() in page
-    assert f"{len(frauds.CATALOGUE)} frauds" in page
+    undecided = sum(one.open for one in frauds.CATALOGUE)
+    assert f"[{len(frauds.CATALOGUE)} frauds](planted-frauds.md)" in page and f" {undecided} are only" in page
+    assert (project_root() / "docs/planted-frauds.md").read_text() == frauds.planted_page()
     assert {one.caught for one in frauds.CATALOGUE} <= {check.name for check in CHECKS}
 
 

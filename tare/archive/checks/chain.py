@@ -11,6 +11,7 @@ from tare.core.errors import TareError
 from tare.core.files import sha256_file
 from tare.model.journals.ledger import (
     LEDGER,
+    OF_STAMPS,
     Entry,
     Ratios,
     attempt_of,
@@ -22,7 +23,7 @@ from tare.model.journals.ledger import (
 )
 from tare.model.journals.sealed import PLAN, read_sealed
 from tare.model.journals.units import counted, family_alpha
-from tare.model.records.campaigns import Plan, Sealed
+from tare.model.records.campaigns import Sealed
 from tare.model.schema import read
 from tare.model.studies.layout import SEALED
 from tare.model.studies.stamps import (
@@ -121,6 +122,9 @@ def _follows(campaign: Campaign, entry: Entry, notes: Notes) -> None:
         notes.fail(where, f"{LEDGER} lists another plan than the folder has ({entry.event})")
     if plan is not None and entry.attempt != plan.attempt:
         notes.fail(where, f"{LEDGER} says try {entry.attempt}, its plan says {plan.attempt} ({entry.event})")
+    if plan is not None and (entry.event, plan.adopted is None) in (("opened", False), ("adopted", True)):
+        said = "taken over from no study" if plan.adopted is None else f"taken over from {plan.adopted.study}"
+        notes.fail(where, f"{LEDGER} says that it was {entry.event}, its plan that it was {said}")
     if entry.event == "opened" or plan is None or rows is None:
         return
     if entry.units_sha256 is not None and entry.units_sha256 != campaign.journal_sha256():
@@ -170,6 +174,8 @@ def stamps(tree: Tree, notes: Notes) -> None:
                 continue
             if stamp.ledger != (entry.before if number else None):
                 notes.fail(tree.name(path), "does not follow the row that it follows in the ledger")
+            if stamp.machine not in (None, measured.machine):
+                notes.fail(tree.name(path), f"was made for the machine {stamp.machine}")
             known[entry.stamp] = stamp
             _note_departures(measured, stamp, entry.stamp, notes)
         _as_announced(measured, known, notes)
@@ -232,11 +238,23 @@ def words(tree: Tree, notes: Notes) -> None:
                 what = f"the word {entry.word[:MOST_LETTERS]!r} decides the orders: whoever gave it can compare it"
                 notes.remark(f"{measured.name}/{LEDGER} line {number}", what)
         for campaign in measured.campaigns:
-            plan = campaign.plan
-            if plan is None or plan.adopted is not None:
+            plan, before = campaign.plan, _rows_before(measured, campaign)
+            if plan is None:
                 continue
-            given = word_in(_rows_before(measured, campaign))
+            came, earlier = _came(measured, campaign)
+            given = word_in(before)
+            if came != "opened" and _has_word(earlier):
+                notes.look("campaigns")
+                if came == "adopted":
+                    what = "was taken over from another study after a word was given, whose orders do not follow it"
+                    notes.fail(campaign.name, what)
+                else:
+                    notes.leave(campaign.name, "no row says whether it was opened after the word")
+                continue
             if plan.word is None and given is None:
+                if came == "opened" and _is_awaited(measured.entries, len(before)):
+                    what = "was opened after a stamp, before its word was given: its orders do not follow the word"
+                    notes.leave(campaign.name, what)
                 continue
             notes.look("campaigns")
             if plan.word != given:
@@ -244,6 +262,27 @@ def words(tree: Tree, notes: Notes) -> None:
                 notes.fail(campaign.name, f"its plan has the word {own}, and when it was opened there was {other}")
             elif plan.order_seed != worded_seed(plan, campaign.question[1]):
                 notes.fail(campaign.name, "the seed of its orders does not follow from the word in its plan")
+
+
+def _came(measured: Measured, campaign: Campaign) -> tuple[str | None, Sequence[Entry]]:
+    """How the ledger says that a campaign came into its folder, and the rows before; all rows if none says it."""
+    path = campaign.folder / PLAN
+    sha256 = sha256_file(path) if path.exists() else None
+    for number, entry in enumerate(measured.entries):
+        if entry.event in ("opened", "adopted", "found") and entry.plan_sha256 == sha256:
+            return entry.event, measured.entries[:number]
+    return None, measured.entries
+
+
+def _has_word(entries: Sequence[Entry]) -> bool:
+    return any(one.event == "word" for one in entries)
+
+
+def _is_awaited(entries: Sequence[Entry], number: int) -> bool:
+    """Whether a row is between a stamp and the word that was given after it."""
+    before = next((one.event for one in reversed(entries[:number]) if one.event in OF_STAMPS), None)
+    after = next((one.event for one in entries[number:] if one.event in OF_STAMPS), None)
+    return (before, after) == ("stamped", "word")
 
 
 def _rows_before(measured: Measured, campaign: Campaign) -> Sequence[Entry]:
@@ -328,13 +367,14 @@ def _short(sealed: Sealed, name: str) -> str:
 
 def seeds(tree: Tree, notes: Notes) -> None:
     """No two campaigns have the same seed, and each also has the study's own."""
-    owners: dict[str, tuple[str, Plan]] = {}
+    owners: dict[str, str] = {}
     for _, campaign, plan in tree.campaigns():
         notes.look("campaigns")
         if plan.part is not None and plan.part.get("seed") not in (None, plan.seed):
             notes.fail(campaign.name, f"its plan has the seed {plan.seed}, the study's is {plan.part['seed']}")
         if plan.order_seed is None:
             continue
-        name, other = owners.setdefault(plan.order_seed, (campaign.name, plan))
-        if name != campaign.name and not (plan.adopted or other.adopted):
+        owner = (tree.original(campaign) or campaign).name
+        name = owners.setdefault(plan.order_seed, owner)
+        if name != owner:
             notes.fail(campaign.name, f"has the seed of orders of {name}: each start of a campaign draws its own")

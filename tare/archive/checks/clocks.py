@@ -39,7 +39,7 @@ class Stretch:
 def instants(tree: Tree, notes: Notes) -> None:
     """Launches of a unit started in its order, no two units ran at once, and each took its seconds."""
     by_boot: dict[Any, list[Stretch]] = defaultdict(list)
-    for measured, campaign, plan in tree.campaigns():
+    for measured, campaign, _ in tree.campaigns():
         before: Stretch | None = None
         for unit in campaign.units:
             where = f"{campaign.name} unit {unit.unit}"
@@ -52,7 +52,7 @@ def instants(tree: Tree, notes: Notes) -> None:
             if before is not None and same and stretch.start_ns < before.start_ns:
                 notes.fail(where, f"was made before {before.where.rpartition(' unit ')[2]}, which precedes it")
             before = stretch
-            if plan.adopted is None:
+            if tree.original(campaign) is None:
                 by_boot[measured.machine, stretch.boot or campaign.name].append(stretch)
     for measured in tree.measured:
         for path, profile, _ in measured.profiles:
@@ -167,6 +167,8 @@ def _backwards(launch: Any, inside: Inside) -> Iterator[str]:
     for name, ends in _steps(inside):
         if any(after < before for before, after in pairwise(ends)):
             yield f"its {name} go back"
+        if ends and marks and (min(ends) < marks[0].at_ns or max(ends) > marks[-1].at_ns):
+            yield f"its {name} are not between its first mark and its last"
 
 
 def _cpu_s(mark: Mark) -> float:
@@ -238,8 +240,10 @@ def copies(tree: Tree, notes: Notes) -> None:
     names: dict[str, tuple[str, str]] = {}
     times: dict[tuple[int, ...], tuple[str, str]] = {}
     for _, campaign, plan in tree.campaigns():
-        if plan.adopted is not None:
+        if tree.original(campaign) is not None:
             continue  # a copy that says so
+        if plan.adopted is not None:
+            notes.remark(campaign.name, f"its units were measured under the study {plan.adopted.study}, not here")
         for unit in campaign.units:
             for name, launch in unit.launches.items():
                 where = f"{campaign.name} unit {unit.unit} {name}"

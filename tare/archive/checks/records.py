@@ -215,8 +215,6 @@ def code(tree: Tree, notes: Notes) -> None:
     if tree.index is not None:
         _as_listed(tree, tree.index.programs, notes)
     for _, campaign, plan in tree.campaigns():
-        if plan.adopted is not None:
-            continue
         try:
             with closure.of_checkout(tree.root):
                 paths = measuring(plan)

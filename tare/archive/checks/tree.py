@@ -216,6 +216,23 @@ class Tree:
             found.append(Measured(root=self.root, study=study, machine=machine))
         return tuple(found)
 
+    def original(self, campaign: Campaign) -> Campaign | None:
+        """The campaign of another study here from which a campaign took its units; None where it is not here, or
+        has other units.
+        """
+        adopted = campaign.plan.adopted if campaign.plan is not None else None
+        if adopted is None:
+            return None
+        own = campaign.folder.relative_to(self.root / layout.CAMPAIGNS).parts[1]
+        for measured in self.measured:
+            if (measured.study, measured.machine) != (adopted.study, own):
+                continue
+            for other in measured.campaigns:
+                is_it = other.question == campaign.question and other.plan is not None and not other.plan.adopted
+                if is_it and other.journal_sha256() == campaign.journal_sha256():
+                    return other
+        return None
+
     def campaigns(self) -> Iterator[tuple[Measured, Campaign, Plan]]:
         """Campaigns whose plan and journal can be read."""
         for measured in self.measured:

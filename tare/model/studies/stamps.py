@@ -41,11 +41,13 @@ class Stamp(FileRecord):
     study: Mapping[str, Any]  # the whole study; the plan of every campaign follows from it
     programs: Mapping[str, str]  # SHA-256 of each program that measures or judges, by its path in the checkout
     ledger: str | None = None  # SHA-256 of the last row of the ledger then; None where nothing was listed
+    machine: str | None = None  # its name, from which orders follow; None in stamps of earlier versions
 
 
-def stamp_of(study: Study, at: str, ledger: str | None) -> Stamp:
-    """The stamp of a study and of the programs as they are now."""
-    return Stamp(at=at, study=study.to_json(), programs=closure.programs(_programs(study)), ledger=ledger)
+def stamp_of(study: Study, at: str, ledger: str | None, machine: str | None = None) -> Stamp:
+    """The stamp of a study on a machine, and of the programs as they are now."""
+    programs = closure.programs(_programs(study))
+    return Stamp(at=at, study=study.to_json(), programs=programs, ledger=ledger, machine=machine)
 
 
 def _programs(study: Study) -> Iterable[str]:
