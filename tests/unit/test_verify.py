@@ -1,13 +1,20 @@
 """`tare verify` on the command line: what it prints, how it ends, what it makes of bad input."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import zipfile
 
 import frauds
 import honest_study
 import pytest
+from hostile import SECONDS, attack, bent
+from hypothesis import strategies
+from project import ROOT
 
+from tare.archive import checks
 from tare.archive.checks import CHECKS
 from tare.cli.main import main
 from tare.core.files import write_text
@@ -155,6 +162,54 @@ def test_hostile_content_breaks_no_check_and_is_told(content, copy, capsys):
     found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
     assert found["seals"]["status"] == "failed" and found["study"]["not_checked"]
     assert found["crate"]["status"] != "passed" and found["quanta"]["status"] == "passed"
+
+
+WITHOUT = "import sys; sys.modules['{}'] = None; from tare.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+def test_without_a_package_of_one_check_the_others_are_made(study):
+    code = WITHOUT.format("jinja2")
+    words = [sys.executable, "-c", code, "verify", str(study), "--json", "--only", "seals", "pages"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, capture_output=True, text=True, env=env)
+    assert done.returncode == 2, done.stderr[-500:]
+    found = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
+    assert found["seals"]["status"] == "passed"
+    assert "import of jinja2" in str(found["pages"]["not_checked"])
+
+
+# Files of an archive, and the checks that read them.
+READ_BY = {
+    "ro-crate-metadata.json": ("crate",),
+    "config/small.yaml": ("study", "stamps"),
+    "results/campaigns/*/*/ledger.jsonl": ("ledger-chain", "ledger-folders", "ledger-rows", "stamps", "words"),
+    "results/campaigns/*/*/stamps/*.json": ("stamps",),
+    "results/campaigns/*/*/*/sweep/plan.json": ("seals", "orders", "units", "seeds", "words"),
+    "results/campaigns/*/*/*/sweep/units.jsonl": ("seals", "summaries", "instants", "marks", "slices", "copies"),
+    "results/campaigns/*/*/*/sweep/sealed.json": ("seals", "summaries"),
+    "results/images/*/*.json": ("images",),
+}
+
+
+@pytest.mark.timeout(900 + SECONDS)
+def test_files_of_an_archive_under_attack_break_no_check(copy):
+    paths = {next(iter(sorted(copy.glob(pattern)))): names for pattern, names in READ_BY.items()}
+
+    def look(sample):
+        path, content = sample
+        before = path.read_bytes()
+        path.write_bytes(content)
+        try:
+            for result in checks.run(checks.Tree(copy), paths[path]):
+                broken = [what for _, what in result.notes.open if "broke the check" in what]
+                assert not broken, f"{path.name}, {result.check.name}: {broken}"
+        finally:
+            path.write_bytes(before)
+
+    def changed(sample):
+        return strategies.tuples(strategies.just(sample[0]), bent(sample[1]))
+
+    attack("files of an archive", [(path, path.read_bytes()) for path in paths], changed, look)
 
 
 def test_every_check_says_what_it_proves():

@@ -1,5 +1,6 @@
 """Studies that ran to their reports hold when they are verified; frauds in what was really measured are found."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import zipfile
 import canaries
 import frauds
 import pytest
+from project import ROOT
 
 from tare.archive import checks
 from tare.archive.checks import CHECKS, Status, Tree
@@ -44,10 +46,46 @@ def test_the_smoke_study_holds(smoke):
     assert nothing == {"members", "crate", "stamps", "held", "machines", "words"}
 
 
-def test_secrets_of_the_environment_are_in_no_record_log_page_or_archive(smoke, tmp_path):
-    packed = tmp_path / "smoke.zip"
-    words = [sys.executable, "-m", "tare", "archive", "config/smoke.yaml", "--out", str(packed)]
+@pytest.fixture(scope="module")
+def packed(smoke, tmp_path_factory):
+    """The archive of the smoke study."""
+    path = tmp_path_factory.mktemp("packed") / "smoke.zip"
+    words = [sys.executable, "-m", "tare", "archive", "config/smoke.yaml", "--out", str(path)]
     subprocess.run(words, cwd=smoke, env={**os.environ, "PYTHONPATH": str(smoke)}, check=True, capture_output=True)
+    return path
+
+
+# What measures, and what a machine that only verifies does not have.
+ABSENT = ("torch", "torchvision", "tensorflow", "snakemake", "spython", "docker")
+VERIFY = """
+import sys
+sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(",")))
+from tare.cli.main import main
+sys.exit(main(["verify", sys.argv[1], "--json"]))
+"""
+
+
+def test_an_archive_holds_on_a_machine_without_network_framework_and_runtime(packed, tmp_path):
+    alone = ["unshare", "--net", *(() if os.getuid() == 0 else ("--user", "--map-root-user"))]
+    own = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TARE_CACHE": str(tmp_path / "cache")}
+    words = [*alone, sys.executable, "-c", VERIFY, ",".join(ABSENT), str(packed)]
+    env = {**own, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=1200)
+    assert done.returncode in (0, 2), done.stdout[-2000:] + done.stderr[-2000:]
+    checked = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
+    assert set(checked) == {check.name for check in CHECKS}
+    assert all(
+        one["looked_at"] for name, one in checked.items() if name not in ("stamps", "held", "machines", "words")
+    )
+    left = [one["what"] for each in checked.values() for one in each["not_checked"]]
+    assert all("recorded campaigns" in what for what in left), "an archive has none of other machines"
+
+
+def test_an_archive_is_small(packed):
+    assert packed.stat().st_size < 50e6
+
+
+def test_secrets_of_the_environment_are_in_no_record_log_page_or_archive(smoke, packed, tmp_path):
     with zipfile.ZipFile(packed) as archive:
         archive.extractall(tmp_path / "unpacked")
     assert (tmp_path / "unpacked/results/smoke/report/index.html").exists()

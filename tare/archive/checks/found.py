@@ -95,7 +95,7 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """As JSON holds it."""
         notes = self.notes
-        lists = {"wrong": notes.wrong, "not_checked": notes.open, "told": notes.remarks}
+        lists = {"wrong": notes.wrong, "not_checked": notes.open, "remarks": notes.remarks}
         return {
             "name": self.check.name,
             "proves": self.check.proves,
