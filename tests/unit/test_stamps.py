@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import shlex
+import shutil
 import subprocess
 from dataclasses import replace
 
@@ -11,7 +13,7 @@ from ledger_builders import NAME, plan_of, run, simple_values
 from tare.analysis import tries
 from tare.cli import main
 from tare.core.files import sha256_file
-from tare.machine.witnesses import commands, witnesses
+from tare.machine.witnesses import commands, message_of, witnesses
 from tare.model import closure, tables
 from tare.model.journals.ledger import read_ledger
 from tare.model.journals.sealed import read_sealed
@@ -182,6 +184,51 @@ def test_tags_notes_and_proofs_that_carry_the_hash_are_found_with_their_dates(ch
     assert tag in (f"the tag mine of 2026-03-04T05:06:07{zone}, unsigned" for zone in ("+00:00", "Z"))
     assert note.startswith("a note of git of 2026-03-04T05:06:07")
     assert "ots verify" in proof
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="it needs ssh-keygen")
+def test_a_tag_that_the_printed_command_signs_is_signed_by_a_known_key_and_a_forged_one_is_not(checkout):
+    key, stamp = checkout / "key", checkout / "stamp.json"
+    stamp.write_text("{}")
+    sha256 = sha256_file(stamp)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    git(checkout, "config", "gpg.format", "ssh")
+    git(checkout, "config", "user.signingkey", f"{key}.pub")
+    message_of(stamp, sha256)
+    command = commands(stamp, sha256)[0].partition(" && ")[0]
+    subprocess.run(shlex.split(command), cwd=checkout, check=True)
+    (tag,) = witnesses(stamp, sha256, checkout)
+    assert tag.endswith("signed with a key that this machine does not know")
+    known = checkout / "known"
+    known.write_text(f"someone@example.org {(checkout / 'key.pub').read_text()}")
+    git(checkout, "config", "gpg.ssh.allowedSignersFile", str(known))
+    (tag,) = witnesses(stamp, sha256, checkout)
+    assert tag.endswith(", signed")
+    name = command.split()[3]
+    raw = subprocess.run(["git", "-C", checkout, "cat-file", "tag", name], check=True, capture_output=True).stdout
+    forged = subprocess.run(
+        ["git", "-C", checkout, "mktag"],
+        input=raw.replace(b"SHA-256 of", b"sha-256 of"),
+        check=True,
+        capture_output=True,
+    )
+    git(checkout, "update-ref", f"refs/tags/{name}", forged.stdout.decode().strip())
+    (tag,) = witnesses(stamp, sha256, checkout)
+    assert tag.endswith("signed with a key that this machine does not know")
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="it needs ssh-keygen")
+def test_the_printed_command_for_rekor_makes_a_signature_that_holds(checkout):
+    key, stamp = checkout / "key", checkout / "stamp.json"
+    stamp.write_text("{}")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    sign = commands(stamp, "ab" * 32)[3].partition(" && ")[0].replace("~/.ssh/id_ed25519", str(key))
+    subprocess.run(shlex.split(sign), check=True, capture_output=True)
+    known = checkout / "known"
+    known.write_text(f"me {(checkout / 'key.pub').read_text()}")
+    check = ["ssh-keygen", "-Y", "verify", "-n", "file", "-f", known, "-I", "me", "-s", f"{stamp}.sig"]
+    assert subprocess.run(check, input=b"{}", capture_output=True).returncode == 0
+    assert subprocess.run(check, input=b"{ }", capture_output=True).returncode != 0
 
 
 def test_a_folder_that_is_no_checkout_has_no_witness(tmp_path):
