@@ -28,9 +28,9 @@ MACHINE = "machine"  # the column that they lack
 INCONCLUSIVE = "inconclusive"
 VERDICTS = (
     "equivalent",
-    "equivalent but for stalls",
+    "equivalent apart from stalls",
     "different within margin",
-    "different within margin but for stalls",
+    "different within margin apart from stalls",
     "different",
     INCONCLUSIVE,
 )

@@ -328,7 +328,7 @@ def test_tables_of_a_command_have_verdicts_and_decisions(of_commands):
     verdicts = made["verdicts"].set_index(["metric", "launch"])
     assert set(made["verdicts"]["metric"]) == {
         *("real_s", "runtime_start_s", "program_s", "exit_s"),
-        *("before_steps_s", "told_step_s", "after_steps_s"),
+        *("before_steps_s", "reported_step_s", "after_steps_s"),
     }
     docker, apptainer = verdicts.loc[("real_s", "docker")], verdicts.loc[("real_s", "apptainer")]
     assert docker["verdict"] == "different" and docker["ratio"] == pytest.approx(1.2, rel=0.01)

@@ -1,4 +1,4 @@
-"""Two jobs on one machine: the study's key, limits, the neighbour's own loop, slow-downs and their verdicts."""
+"""Two jobs on one machine: the study's key, limits, the co-runner's own loop, slow-downs and their verdicts."""
 
 import contextlib
 import json
