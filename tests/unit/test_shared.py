@@ -847,7 +847,7 @@ def test_the_page_shows_each_cost_the_reason_and_what_was_not_counted(evidence):
     assert "Misses of the last cache: unavailable, no PMU" in answer.lacking
     with tempfile.TemporaryDirectory() as folder:
         html = pages.render(own, Path(folder))["environments.html"]
-    assert 'id="beside"' in html and "Docker, alone" in html
+    assert 'id="co_runner"' in html and "Docker, alone" in html
     taken = {row[0]: dict(zip(answer.meanwhile.columns, row, strict=True)) for row in answer.meanwhile.rows}
     assert taken["Host"]["Waited for a CPU"] != taken["Host, alone"]["Waited for a CPU"]
     assert scenarios.with_co_runner(evidence) == []

@@ -240,7 +240,7 @@ def test_a_run_beside_a_neighbour_stands_in_units_rows_and_page(smoke):
     metrics = pd.read_csv(smoke / "results/smoke/tables/metrics.csv")
     own = metrics[(metrics["scenario"] == "shared") & (metrics["metric"] == "slowdown")]
     assert set(own["launch"]) == {"host", "host.control"} and (own["value"] > 0).all()
-    assert 'id="beside"' in (smoke / "results/smoke/report/environments.html").read_text()
+    assert 'id="co_runner"' in (smoke / "results/smoke/report/environments.html").read_text()
 
 
 def test_instances_that_train_together_stand_in_units_rows_and_page(smoke):
