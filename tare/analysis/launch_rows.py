@@ -153,7 +153,7 @@ def command_rows(launch: LaunchRecord) -> list[Row]:
 
 
 def slowdown_row(shared: LaunchRecord | None, alone: LaunchRecord | None) -> Row:
-    """Time of a whole run with a neighbour by that of the same run without one, in the same unit.
+    """The ratio of a whole run with a co-runner to the same run without one, in the same unit.
 
     `shared`, `alone`: None where there was none; with one that failed there is no ratio.
     """
@@ -256,7 +256,8 @@ def exchange_rows(results: TrainResults) -> list[Row]:
 
     `compute_step_s` is the step less the time in which nothing but the exchange was left to be done
     (`exposed_exchange_s`); `exchange_s` is all time with an exchange under way, during computing or not.
-    `exchange_bytes_per_s` is the payload by that. Medians over the steps behind the warm-up, the first one apart.
+    `exchange_bytes_per_s` is the payload divided by that. Medians over the steps behind the warm-up, the first one
+    apart.
     """
     found = results.exchange
     if found is None:

@@ -75,7 +75,7 @@ WHOLE_RUN = "real_s"
 BOUNDED = WHOLE_RUN  # the metric that a launch which was stopped at its time limit bounds from below
 TO_ONE_HOST = math.sqrt(
     4 / 3
-)  # where launches vary alike: spread of a ratio to one launch by that to a mean of two
+)  # where launches vary alike: spread of a ratio to one launch, relative to one to a mean of two
 
 
 def logs_of(values: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

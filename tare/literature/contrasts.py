@@ -52,7 +52,7 @@ HEADLINE = At()
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """An environment by another in one metric, with its interval, where there are units enough for one."""
+    """The ratio of two environments in one metric, with its interval, where there are units enough for one."""
 
     env: str
     against: str = HOST  # the environment below the line
@@ -145,7 +145,7 @@ def paired(
     here: Measured, workload: str, metric: str, env: str, deciding: Sequence[str], at: At = HEADLINE,
     parts: int | None = None,
 ) -> list[Ratio]:  # fmt: skip
-    """An environment by each other one, from log-ratios within a unit; the host is the mean (of logs) of two.
+    """Ratios of an environment to each other one, from log-ratios in a unit; the host is a mean (of logs) of two.
 
     The intervals of `deciding` hold together with CONFIDENCE (Bonferroni), at the share of the campaign's try.
     Where the design of a campaign makes the intervals of its verdicts wider than Student's from all units, these
