@@ -247,7 +247,7 @@ def _each(
 ) -> Answer:  # fmt: skip
     """HOLDS where every environment's ratio to the host does, in every metric; FAILS where one fails.
 
-    A bound of a slow-down by a neighbour is held against each environment's own ratio to itself, the host's too.
+    A bound of a slow-down by a co-runner is held against each environment's own ratio to itself, the host's too.
     """
     by_itself = (SLOWDOWN,) if claim.rule in BOUNDED else ()
     found = [

@@ -174,10 +174,10 @@ def paired(
 
 
 def by_itself(here: Measured, workload: str, env: str, at: At, parts: int) -> list[Ratio]:
-    """The slow-down of an environment by a neighbour, from its units; the host's is the mean (of logs) of two.
+    """The slow-down of an environment by a co-runner, from its units; the host's is the mean (of logs) of two.
 
     Its interval holds together with others, `parts` in all, with CONFIDENCE (Bonferroni). There is none where a
-    launch of it was stopped, with a neighbour or alone.
+    launch of it was stopped, with a co-runner or alone.
     """
     judged, values = _judged(here, workload, SLOWDOWN, at), values_of(here, workload, SLOWDOWN, at)
     own = here.verdicts[(here.verdicts["workload"] == workload) & (here.verdicts["metric"] == "real_s")]

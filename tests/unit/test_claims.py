@@ -478,7 +478,7 @@ def test_what_a_study_can_never_settle_is_said_before_it_runs(tmp_path, capsys, 
     )
     enough = said(distributed={"arm_units": 6})
     assert "resnet50" not in enough["distributed_container_loses_20"]
-    assert "has 2 units" in enough["shared_small_neighbour_within_10"]
+    assert "has 2 units" in enough["shared_small_co_runner_within_10"]
     assert "may fail and can't hold" in enough["synthetic_elapsed_within_15"]
     assert "is without vm and docker.vm" in enough["synthetic_elapsed_within_15"]
     assert enough["synthetic_vm_worse_than_container"].startswith("never settled")

@@ -247,7 +247,7 @@ def test_it_is_measured_as_a_campaign_of_the_study(measured):
     own = host.pivot_table(index="rep", columns="metric", values="value")
     parts = own[["runtime_start_s", "program_s", "exit_s"]].sum(axis=1)
     assert (abs(parts - own["real_s"]) < 1e-6).all(), "its parts are the whole run"
-    assert (own["told_step_s"] * (12 - WARMUP_STEPS) < own["program_s"]).all()
+    assert (own["reported_step_s"] * (12 - WARMUP_STEPS) < own["program_s"]).all()
     assert {"before_steps_s", "after_steps_s"} <= set(own) and set(rows["stack"]) == {"own"}
 
 

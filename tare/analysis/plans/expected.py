@@ -148,8 +148,8 @@ def round_s(study: Study, one: CampaignId) -> float:
     own, run = len(arms.launch_names(arm, one.environments, one.scenario)), _run(one.workload, job)
     if one.scenario == SHARED:
         assert study.shared is not None
-        neighbour_s = _run(study.shared.workload, study.shared).work.each_s
-        return own * (SHARED_TIMES * run.whole_s + RUN_S / 2 + neighbour_s)
+        co_runner_s = _run(study.shared.workload, study.shared).work.each_s
+        return own * (SHARED_TIMES * run.whole_s + RUN_S / 2 + co_runner_s)
     if one.scenario == DISTRIBUTED:
         assert study.distributed is not None
         return own * _group_s(study.distributed, one.workload, job, study.conditions.cpus)
