@@ -101,7 +101,7 @@ def stalls(campaigns: int) -> Iterator[str]:
             pairs.append(
                 (
                     f"{100 * share([word == 'equivalent' for word in words]):.1f}%",
-                    f"{100 * share([word == 'equivalent but for stalls' for word in words]):.1f}%",
+                    f"{100 * share([word == 'equivalent apart from stalls' for word in words]):.1f}%",
                     f"{100 * share([covers(interval, more) for interval in whole]):.1f}%",
                     f"±{100 * float(np.median([interval.width / 2 for interval in whole])):.2g}%",
                 )
@@ -118,11 +118,11 @@ def stalls(campaigns: int) -> Iterator[str]:
         in at most 5% of campaigns. On the unquiet machine speed is a random walk of {100 * usual.drift:g}% a group,
         {100 * usual.jump_share:g}% of groups change it for good by {100 * usual.jump:g}% (standard deviation), and
         {100 * usual.stall_share:g}% are 10 to {100 * usual.stall:g}% slower, in every environment. There, or where
-        few steps are timed (rule of three), the interval of all time is wider than the margin. Then “but for
-        stalls” is said of both.
+        few steps are timed (rule of three), the interval of all time is wider than the margin. Then “apart
+        from stalls” is said of both.
     """)
     yield ""
-    head = ["machine", "units", "steps", "equivalent", "equivalent but for stalls"]
+    head = ["machine", "units", "steps", "equivalent", "equivalent apart from stalls"]
     yield from table([*head, "all time covered", "its half-width"], rows)
 
 

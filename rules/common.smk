@@ -674,7 +674,7 @@ def dataset_record(wildcards):
 
 
 @refusing
-def neighbour_data(wildcards):
+def co_runner_data(wildcards):
     """Data record of the job that runs while a campaign's launches do, where one does."""
     if scenario_of(wildcards) != SHARED:
         return []
@@ -730,7 +730,7 @@ def campaign_options(wildcards):
     options = [f"--arm {arm.name}"] if arm else []
     options += [f"--scenario {scenario}"] if scenario != SINGLE else []
     if scenario == SHARED:
-        options.append(f"--neighbour-data {neighbour_data(wildcards)}")
+        options.append(f"--co-runner-data {co_runner_data(wildcards)}")
     return " ".join([f"--environments {names}", *options])
 
 

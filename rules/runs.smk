@@ -136,7 +136,7 @@ use rule run_rounds as run_rounds_of_arm with:
     input:
         images=campaign_images,
         data=dataset_record,
-        neighbour=neighbour_data,
+        co_runner=co_runner_data,
     output:
         record=layout.sealed_record(
             "{study}", "{machine}", "{workload}", "rounds.{environments}.{varied}"

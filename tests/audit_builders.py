@@ -22,7 +22,7 @@ from tare.model.records.machine import MachineRecord
 from tare.model.roles import read_role
 from tare.model.studies import papers
 from tare.model.studies.cells import launch_columns
-from tare.stats.intervals import BUT_FOR_STALLS
+from tare.stats.intervals import APART_FROM_STALLS
 
 FOLDER = project_root() / "config/published"
 ROUNDS = "rounds.apptainer+docker+host"
@@ -104,7 +104,8 @@ def verdict(
         **identity(env, **where), "metric": name, "reference": "host", "compares": tables.ENVIRONMENT,
         "role": "primary", "n_units": 8,
         "ratio": ratio, "ci_low": low, "ci_high": high, "total_ratio": ratio, "total_ci_low": low,
-        "total_ci_high": high, "total_verdict": word.removesuffix(BUT_FOR_STALLS), "alpha": 0.025, "family_size": 2,
+        "total_ci_high": high, "total_verdict": word.removesuffix(APART_FROM_STALLS), "alpha": 0.025,
+        "family_size": 2,
         "family_alpha": 0.05, "margin": 0.05, "control_reaches": False, "launches": 8, "failures": 0, "timeouts": 0,
         "failure_share_low": 0.0, "failure_share_high": 0.37, "verdict": word,
         "control_ratio": 1.0, "control_ci_low": 0.99, "control_ci_high": 1.01, "design": "fixed",

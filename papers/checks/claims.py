@@ -190,8 +190,8 @@ def _compare(
     elif claim.rule in BOUNDED:
         assert claim.bound is not None
         bound, least = claim.bound.value / 100, claim.rule == AT_LEAST
-        # A slow-down by a neighbour is a ratio by itself: to the same environment without one.
-        than, host = ("without a neighbour", 1.0) if metric == SLOWDOWN else (HOST, values[HOST])
+        # A slow-down by a co-runner is a ratio by itself: to the same environment without one.
+        than, host = ("without a co-runner", 1.0) if metric == SLOWDOWN else (HOST, values[HOST])
         judged = [value for env, value in values.items() if env != HOST or not least or metric == SLOWDOWN]
         claimed, against = (min if (metric in RATES) != least else max)(judged), host
         worse = (host - claimed if metric in RATES else claimed - host) / host

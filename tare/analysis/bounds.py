@@ -25,7 +25,7 @@ Stopped = Mapping[str, frozenset[int]]  # by name of the launch, numbers of unit
 def sides(env: str, reference: str) -> tuple[list[str], list[str]]:
     """Launches above and below the line of a comparison; of both hosts the mean counts.
 
-    Each host has its own launch without a neighbour.
+    Each host has its own launch without a co-runner.
     """
     hosts = [HOST, CONTROL]
     if reference == HOST:

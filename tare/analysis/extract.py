@@ -26,7 +26,7 @@ from tare.model.journals.units import share_of
 from tare.model.records.measured import CopiesRecord, ProfileRecord
 from tare.model.registry import SHARED, SINGLE
 from tare.model.schema import parse
-from tare.model.studies.sections import SMALL_NEIGHBOUR, Batch, Shared
+from tare.model.studies.sections import SMALL_CO_RUNNER, Batch, Shared
 
 ALSO = {"metrics": "parquet", "decisions": "json"}  # a second form of a table
 
@@ -166,7 +166,7 @@ def _rows_of_stacks(
 def _scaled(campaign: SealedCampaign, batch: int | None) -> str | None:
     """What of a campaign's jobs is not as it was published, at a batch; None where its plan says nothing of it.
 
-    Groups have their own number of steps; with a neighbour there are two jobs.
+    Groups have their own number of steps; with a co-runner there are two jobs.
     """
     part, where = campaign.plan.part or {}, f"{campaign.path}: part"
     settings = (part.get("workloads") or {}).get(campaign.workload)
@@ -176,7 +176,7 @@ def _scaled(campaign: SealedCampaign, batch: int | None) -> str | None:
         steps = (part.get("distributed") or {}).get("steps")
         found.append(parse(Batch, kept, where).scaled(campaign.workload, batch, steps))
     if campaign.plan.scenario == SHARED and part.get("shared"):
-        is_small = campaign.arm is not None and campaign.arm.name == SMALL_NEIGHBOUR
+        is_small = campaign.arm is not None and campaign.arm.name == SMALL_CO_RUNNER
         found.append(parse(Shared, part["shared"], where).scaled_co_runner(is_small=is_small))
     return "; ".join(text for text in found if text) or None
 

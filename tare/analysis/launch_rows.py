@@ -45,7 +45,7 @@ LATE_IMPORTS = {
 }
 PROGRAM = "program_s"  # of a command, of which no phase is known, from its first instruction to its end
 # Of a command whose hook reported its steps: the parts of its program around them, and the median of a step.
-REPORTED_STEPS = ("before_steps_s", "told_step_s", "after_steps_s")
+REPORTED_STEPS = ("before_steps_s", "reported_step_s", "after_steps_s")
 SLOWDOWN = "slowdown"
 JOINED = "joined"  # the mark of a group's member when all have met
 # Metrics of an exchange, and what each is of its members' steps: the median of those behind the warm-up.
@@ -153,7 +153,7 @@ def command_rows(launch: LaunchRecord) -> list[Row]:
 
 
 def slowdown_row(shared: LaunchRecord | None, alone: LaunchRecord | None) -> Row:
-    """Time of a whole run with a neighbour by that of the same run without one, in the same unit.
+    """The ratio of a whole run with a co-runner to the same run without one, in the same unit.
 
     `shared`, `alone`: None where there was none; with one that failed there is no ratio.
     """
@@ -175,7 +175,7 @@ def others_rows(unit: Unit) -> list[Row]:
 
 
 def contention_rows(launch: LaunchRecord) -> list[Row]:
-    """What the machine did in the time of a launch, and how fast its neighbour trained; none of an ordinary one."""
+    """What the machine did in the time of a launch, and how fast its co-runner trained; none of an ordinary one."""
     if launch.contention is None:
         return []
     counted, reasons = launch.contention.values, launch.contention.reasons
@@ -185,13 +185,13 @@ def contention_rows(launch: LaunchRecord) -> list[Row]:
     ]
     if launch.program == WORKER:
         found += _scheduling_rows(launch.seen_inside().scheduling)
-    if launch.neighbour is not None:
+    if launch.co_runner is not None:
         started, ended = launched_ns(launch)
         found += [
             measured(
-                "neighbour_steps_per_s", launch.neighbour.steps / ((ended - started) / 1e9), "1/s", "neighbour"
+                "co_runner_steps_per_s", launch.co_runner.steps / ((ended - started) / 1e9), "1/s", "co-runner"
             ),
-            measured("neighbour_cpus", launch.neighbour.cpu_s / launch.neighbour.seconds, "1", "neighbour"),
+            measured("co_runner_cpus", launch.co_runner.cpu_s / launch.co_runner.seconds, "1", "co-runner"),
         ]
     return found
 
@@ -256,7 +256,8 @@ def exchange_rows(results: TrainResults) -> list[Row]:
 
     `compute_step_s` is the step less the time in which nothing but the exchange was left to be done
     (`exposed_exchange_s`); `exchange_s` is all time with an exchange under way, during computing or not.
-    `exchange_bytes_per_s` is the payload by that. Medians over the steps behind the warm-up, the first one apart.
+    `exchange_bytes_per_s` is the payload divided by that. Medians over the steps behind the warm-up, the first one
+    apart.
     """
     found = results.exchange
     if found is None:

@@ -22,7 +22,7 @@ from tare.stats.nodes import FEWEST, between
 
 ALONE, TOGETHER = "machine", "kind"
 MEASURED, UNAVAILABLE = "measured", "unavailable"
-BUT_FOR_STALLS = "equivalent but for stalls"
+APART_FROM_STALLS = "equivalent apart from stalls"
 Row = dict[str, Any]
 Question = tuple[str, str, str, str]  # workload, campaign, environment, metric
 
@@ -117,8 +117,8 @@ def _together(
 def _verdict(mean: Interval, found: Sequence[Decision | None], margin: float) -> str:
     """Of the mean; where the stalls of a machine leave it open whether it is equivalent, they do so of all."""
     verdict = judge(mean, margin)
-    stalls = any(one is not None and one.verdict == BUT_FOR_STALLS for one in found)
-    return BUT_FOR_STALLS if stalls and verdict == "equivalent" else verdict
+    stalls = any(one is not None and one.verdict == APART_FROM_STALLS for one in found)
+    return APART_FROM_STALLS if stalls and verdict == "equivalent" else verdict
 
 
 def _effect(one: Decision) -> tuple[float, float] | None:

@@ -63,7 +63,7 @@ def campaign_metrics(campaign: SealedCampaign) -> list[Row]:
 
 
 def _slowdowns(plan: Plan, unit: Unit) -> Iterator[tuple[str, Row]]:
-    """By environment: its launch with a neighbour by the one without, where a unit has both."""
+    """By environment: the ratio of its launch with a co-runner to the one without it, where a unit has both."""
     for role in plan.launches:
         if not role.is_alone and (alone := alone_of(role.name)) in plan.launch_names:
             yield role.name, slowdown_row(unit.launches.get(role.name), unit.launches.get(alone))

@@ -253,7 +253,9 @@ class ProfileRows:
         ]
 
     def _sampling_cost(self) -> list[Row]:
-        """Of sampling itself: CPU time of its thread by the time sampled, and steps with it by steps without."""
+        """Of sampling itself: ratios of its thread's CPU time to the time sampled, and of steps with it to those
+        without it.
+        """
         results, source = self._succeeded, "sampler"
         sampled_ns = results.samples[-1].at_ns - results.samples[0].at_ns if results.samples else 0
         share = slowdown = None
@@ -381,7 +383,7 @@ def _sum(rows: Iterable[Count] | None, key: str) -> float | None:
 
 
 def _rate(before: Sample | None, sample: Sample, total: str, factor: float) -> float | None:
-    """Growth of a total by the time between two samples; None where it is unknown or a child took its part away."""
+    """Rate of a total between two samples; None where it is unknown or a child took its part away."""
     if before is None or sample.at_ns <= before.at_ns:
         return None
     first, second = getattr(before, total), getattr(sample, total)
@@ -431,7 +433,7 @@ def _by_ncu(found: Counters | None, folder: Path, timed: Iterable[Row]) -> list[
 
 
 def _rates(counted: Mapping[str, Row], kernels: Row) -> list[Row]:
-    """Bytes of the counted launch by the kernels' time of the timed one: a launch under ncu has no time."""
+    """Bytes of the counted launch, divided by the kernels' time of the timed one; under ncu there is no time."""
     found, source = [], "ncu, torch.profiler"
     for name, unit in counters.RATES.items():
         moved = counted[name.removesuffix("_per_s")]

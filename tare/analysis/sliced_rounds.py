@@ -156,7 +156,7 @@ def whole_run_estimate(campaign: SealedCampaign, env: str, reference: str, units
     """The log-ratio of whole runs from start, body and exit; None where a unit lacks one of them.
 
     `campaign`: of sliced whole runs. `env`, `reference`: what is compared. The host at another level, or with a
-    neighbour, has two launches above the line, of which this says nothing. `units`: numbers of the rounds that the
+    co-runner, has two launches above the line, of which this says nothing. `units`: numbers of the rounds that the
     comparison has. Starts and exits are those of their launches and of the empty launches after them.
     """
     if env == HOST:

@@ -64,7 +64,7 @@ STEP_METRICS = ("step_s",)
 CAUSE_METRICS = ("files_first_s", "files_stat_s", "files_read_s", "libraries_map_s", "imports_after_read_s")
 METRICS_OF = {"rounds": RUN_METRICS, "steps": STEP_METRICS, "causes": CAUSE_METRICS}
 MARGIN_OF = {"rounds": "run", "steps": "step", "causes": "run"}
-# What only jobs with a warm-up have, groups, jobs with a neighbour, commands.
+# What only jobs with a warm-up have, groups, jobs with a co-runner, commands.
 OF_SOME = ("images_per_s", *GROUP_METRICS, SLOWDOWN, PROGRAM, *REPORTED_STEPS)
 RATES = ("samples_per_s", "images_per_s")  # the sum of rates is no total
 NO_TOTAL = (*RATES, SLOWDOWN)
@@ -75,7 +75,7 @@ WHOLE_RUN = "real_s"
 BOUNDED = WHOLE_RUN  # the metric that a launch which was stopped at its time limit bounds from below
 TO_ONE_HOST = math.sqrt(
     4 / 3
-)  # where launches vary alike: spread of a ratio to one launch by that to a mean of two
+)  # where launches vary alike: spread of a ratio to one launch, relative to one to a mean of two
 
 
 def logs_of(values: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
@@ -98,7 +98,7 @@ def contrasts(values: pd.DataFrame, env: str, reference: str) -> pd.DataFrame:
     """Per unit the two log-ratios whose mean is compared, each of one launch to one other; alike if there is one.
 
     An environment to either host; either host to the headline's, where an arm moves it, or each to its own launch
-    without a neighbour; units that lack one are left out.
+    without a co-runner; units that lack one are left out.
     """
     above, below = sides(env, reference)
     logs = logs_of(values, [*dict.fromkeys([*above, *below])])
@@ -362,7 +362,7 @@ def guarded(found: Mapping[tuple[str, str], Estimate]) -> dict[tuple[str, str], 
 
 
 class _Comparison:
-    """An environment against the host, an arm's level against the headline's, or with a neighbour against alone."""
+    """An environment against the host, an arm's level against the headline's, or with a co-runner against alone."""
 
     def __init__(self, table: _Table, env: str, reference: str) -> None:
         self.table, self.env, self.reference = table, env, reference
@@ -526,7 +526,7 @@ def total_ratio(values: pd.DataFrame, env: str, reference: str = HOST) -> float 
     """Sum over complete units of `env` by the sum of its reference: stalls and outliers weigh in full.
 
     Against the host, or where it is the host that an arm moves, the mean of the two hosts' sums counts; each has
-    its own launch without a neighbour.
+    its own launch without a co-runner.
     """
     above, below = sides(env, reference)
     names = [*dict.fromkeys([*above, *below])]

@@ -38,7 +38,7 @@ def add(subparsers: Any) -> None:
         default="single",
         help="single (default), shared (with a co-runner), distributed (a group of instances), …",
     )
-    rounds.add_argument("--neighbour-data", type=Path, help="data record of the co-runner of `shared`")
+    rounds.add_argument("--co-runner-data", type=Path, help="data record of the co-runner of `shared`")
     rounds.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
     rounds.set_defaults(run=opening(run_rounds))
 
@@ -143,7 +143,7 @@ def run_rounds(arguments: argparse.Namespace) -> None:
     if arguments.scenario == "distributed":
         _install_for_networks()
     first = ("study", "workload", "environments", "images", "data", "out")
-    measure.compare(*_given(arguments, *first, "arm", "scenario", "neighbour_data"))
+    measure.compare(*_given(arguments, *first, "arm", "scenario", "co_runner_data"))
     if arguments.arm is None and arguments.scenario == "single":
         _say_verdicts([arguments.out])
 

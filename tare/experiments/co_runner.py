@@ -48,31 +48,31 @@ def with_its_data(
     """Sites that have the co-runner's data too, and the provenance of those. `record`: of the data, if named.
     Raises UserError: there is no record of them.
     """
-    workload = neighbour_of(study).workload
+    workload = co_runner_of(study).workload
     place, provenance = data_of(workload, record or data_record(workload, study))
     return {name: replace(site, data_of={workload: place}) for name, site in sites.items()}, provenance
 
 
-def neighbour_of(study: RoundsPart) -> Shared:
+def co_runner_of(study: RoundsPart) -> Shared:
     """What a study of this scenario says of the co-runner."""
     assert study.shared is not None
     return study.shared
 
 
-def neighbour_spec(study: RoundsPart, *, small: bool) -> Specification:
+def co_runner_spec(study: RoundsPart, *, small: bool) -> Specification:
     """The specification of a co-runner."""
-    settings = neighbour_of(study)
+    settings = co_runner_of(study)
     batch = settings.small_batch if small and settings.small_batch is not None else settings.batch
-    return whole_run_spec(settings.workload, batch, study, settings.options, mode="neighbour")
+    return whole_run_spec(settings.workload, batch, study, settings.options, mode="co_runner")
 
 
 def rounds_with_co_runner(setup: Setup[RoundsPart]) -> Design:
     """The design of whole runs of one workload, with a co-runner and without one."""
     study, workload, arm = setup.study, setup.workload, setup.arm
-    settings = neighbour_of(study)
+    settings = co_runner_of(study)
     headline = {**headline_levels(study), **FIRST}
     levels = arms.levels_of(headline, arm)
-    second = neighbour_spec(study, small=levels["neighbour"] != FIRST["neighbour"])
+    second = co_runner_spec(study, small=levels["co_runner_load"] != FIRST["co_runner_load"])
     plan = declare(
         "rounds",
         setup,
@@ -80,7 +80,7 @@ def rounds_with_co_runner(setup: Setup[RoundsPart]) -> Design:
         headline=headline,
         sampling=sampling_in(study, workload, arm, setup.scenario),
         discarded=study.rounds.discarded,
-        neighbour=settings.workload,
+        co_runner=settings.workload,
         margins=dict(study.margins),
     )
 

@@ -96,7 +96,7 @@ def declare(
     sampling: Sampling,
     discarded: int,
     group: Group | None = None,
-    neighbour: str | None = None,
+    co_runner: str | None = None,
     **own: Any,
 ) -> Plan:
     """The plan of a campaign on this machine.
@@ -104,7 +104,7 @@ def declare(
     Args:
         kind, setup: of what, and for what.
         group: of launches that train together.
-        neighbour: the workload that runs while each runs.
+        co_runner: the workload that runs while each runs.
         own: what just its kind has.
     """
     study, arm, names = setup.study, setup.arm, tuple(own.pop("launches", setup.sites))
@@ -126,7 +126,7 @@ def declare(
         headline_arm=levels_text(headline),
         stack=study.stack,
         code_sha256=closure.code_sha256(
-            kind, setup.workload, *arms.used(names, arm), frameworks, setup.scenario, neighbour
+            kind, setup.workload, *arms.used(names, arm), frameworks, setup.scenario, co_runner
         ),
         provenance=dict(setup.provenance),
         optional=setup.scenario == DISTRIBUTED or (arm is not None and arm.is_optional),

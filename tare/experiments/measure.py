@@ -72,7 +72,7 @@ def compare(
     out: Path,
     arm_name: str | None = None,
     scenario: str = SINGLE,
-    neighbour: Path | None = None,
+    co_runner_data: Path | None = None,
 ) -> None:
     """A campaign of whole runs with their steps, of the headline or of an arm, in a scenario. Raises UserError: the
     study says nothing of the scenario.
@@ -88,7 +88,7 @@ def compare(
         launch_sites(study, workload, names, folder, record, arm, scenario) as (found, unavailable, provenance),
     ):
         if scenario == SHARED:
-            found, provenance["neighbour"] = co_runner.with_its_data(found, study, neighbour)
+            found, provenance["co_runner"] = co_runner.with_its_data(found, study, co_runner_data)
         network = arms.levels_of((study.distributed or Distributed()).levels, arm)["network"]
         barred = scenarios.barred(scenario, found, network)
         setup = Setup(

@@ -215,7 +215,7 @@ def _answer(
 def _equal(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
     return _each(
         claim, workload, environments, here,
-        holds=lambda one: one.position == INSIDE and not one.but_for_stalls,
+        holds=lambda one: one.position == INSIDE and not one.apart_from_stalls,
         fails=lambda one: one.position == OUTSIDE,
     )  # fmt: skip
 
@@ -247,7 +247,7 @@ def _each(
 ) -> Answer:  # fmt: skip
     """HOLDS where every environment's ratio to the host does, in every metric; FAILS where one fails.
 
-    A bound of a slow-down by a neighbour is held against each environment's own ratio to itself, the host's too.
+    A bound of a slow-down by a co-runner is held against each environment's own ratio to itself, the host's too.
     """
     by_itself = (SLOWDOWN,) if claim.rule in BOUNDED else ()
     found = [
@@ -327,7 +327,7 @@ def _evidence(found: Sequence[Ratio], claim: Claim, workload: str, environments:
 def _left_open(found: Sequence[Ratio], what: str = "it") -> str:
     settle = [one.more for one in found if one.more]
     more = f": about {units(max(settle))} more would settle it" if settle else ""
-    stalls = ", stalls included" if any(one.but_for_stalls for one in found) else ""
+    stalls = ", stalls included" if any(one.apart_from_stalls for one in found) else ""
     return f"the intervals leave {what} open{stalls}{more}"
 
 

@@ -21,7 +21,7 @@ from tare.model import tables
 from tare.model.registry import HOST, SINGLE
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import read_name
-from tare.stats.intervals import BUT_FOR_STALLS, Interval, judge, more_units, t_interval, without_wild_ends
+from tare.stats.intervals import APART_FROM_STALLS, Interval, judge, more_units, t_interval, without_wild_ends
 
 MARGIN = 0.05  # of whole runs, where no verdict has the study's
 CONFIDENCE = 0.95
@@ -52,7 +52,7 @@ HEADLINE = At()
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """An environment by another in one metric, with its interval, where there are units enough for one."""
+    """The ratio of two environments in one metric, with its interval, where there are units enough for one."""
 
     env: str
     against: str = HOST  # the environment below the line
@@ -67,7 +67,7 @@ class Ratio:
     # interval, such as launches that were stopped; whether it holds of the typical time alone
     open: bool = False
     limited: bool = False
-    but_for_stalls: bool = False
+    apart_from_stalls: bool = False
     paired: bool = False  # whether it is a separate contrast, for an order, and not a verdict against a margin
 
     @property
@@ -98,7 +98,7 @@ class Ratio:
         if self.ratio is None or self.low is None or self.high is None:
             return f"{what}: no interval from {units(self.units)}"
         where = "" if self.paired else f", {self.position} the margin of {self.margin:.0%}"
-        where += BUT_FOR_STALLS if self.but_for_stalls else ""
+        where += APART_FROM_STALLS if self.apart_from_stalls else ""
         paired = ", paired" if self.paired else ""
         interval = f"{_number(self.ratio)} [{_number(self.low)}, {_number(self.high)}]"
         more = f"; about {units(self.more)} more would settle it" if self.more else ""
@@ -115,7 +115,7 @@ def _number(value: float) -> str:
 
 
 def to_host(here: Measured, workload: str, metric: str, at: At = HEADLINE) -> list[Ratio]:
-    """Every environment by the host: from verdicts on rounds, else from measured repetitions."""
+    """The ratio of every environment to the host: from verdicts on rounds, else from measured repetitions."""
     judged = _judged(here, workload, metric, at)
     chosen = judged[judged["metric"] == metric]
     if len(chosen):
@@ -134,7 +134,7 @@ def to_host(here: Measured, workload: str, metric: str, at: At = HEADLINE) -> li
 
 
 def to_alone(here: Measured, workload: str, at: At) -> list[Ratio]:
-    """Every environment with a neighbour by itself without one: verdicts on whole runs."""
+    """The ratio of every environment with a co-runner to itself without one: verdicts on whole runs."""
     own = here.verdicts[(here.verdicts["workload"] == workload) & (here.verdicts["metric"] == "real_s")]
     rows = compared(own, kind_of(SLOWDOWN), at.level, at.scenario)
     rows = rows[rows["compares"] == tables.CO_RUNNER]
@@ -145,7 +145,7 @@ def paired(
     here: Measured, workload: str, metric: str, env: str, deciding: Sequence[str], at: At = HEADLINE,
     parts: int | None = None,
 ) -> list[Ratio]:  # fmt: skip
-    """An environment by each other one, from log-ratios within a unit; the host is the mean (of logs) of two.
+    """Ratios of an environment to each other one, from log-ratios in a unit; the host is a mean (of logs) of two.
 
     The intervals of `deciding` hold together with CONFIDENCE (Bonferroni), at the share of the campaign's try.
     Where the design of a campaign makes the intervals of its verdicts wider than Student's from all units, these
@@ -174,10 +174,10 @@ def paired(
 
 
 def by_itself(here: Measured, workload: str, env: str, at: At, parts: int) -> list[Ratio]:
-    """The slow-down of an environment by a neighbour, from its units; the host's is the mean (of logs) of two.
+    """The slow-down of an environment by a co-runner, from its units; the host's is the mean (of logs) of two.
 
     Its interval holds together with others, `parts` in all, with CONFIDENCE (Bonferroni). There is none where a
-    launch of it was stopped, with a neighbour or alone.
+    launch of it was stopped, with a co-runner or alone.
     """
     judged, values = _judged(here, workload, SLOWDOWN, at), values_of(here, workload, SLOWDOWN, at)
     own = here.verdicts[(here.verdicts["workload"] == workload) & (here.verdicts["metric"] == "real_s")]
@@ -239,7 +239,7 @@ def _of_verdict(row: Any) -> Ratio:
         env=row.launch, metric=row.metric, ratio=ratio, low=low, high=high,
         margin=float(row.margin), units=int(row.n_units),
         more=None if pd.isna(row.more_units) else int(row.more_units), open=row.verdict.startswith("inconclusive"),
-        but_for_stalls=row.verdict.endswith(BUT_FOR_STALLS), limited=pd.notna(row.reason),
+        apart_from_stalls=row.verdict.endswith(APART_FROM_STALLS), limited=pd.notna(row.reason),
     )  # fmt: skip
 
 

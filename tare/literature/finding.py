@@ -30,7 +30,7 @@ WORDS = {
     "gpu_utilization": "utilisation of the GPU",
     "gpu_utilization_mean": "mean utilisation of the GPU",
     "gpu_utilization_sd": "spread of the utilisation of the GPU",
-    "gpu_utilization_cv": "spread of the utilisation of the GPU by its mean",
+    "gpu_utilization_cv": "relative spread of the utilisation of the GPU",
     "gpu_memory_used_peak_bytes": "memory in use on the GPU",
     "peak_rss_bytes": "resident memory",
 }

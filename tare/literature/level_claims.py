@@ -1,8 +1,8 @@
 """How much faster a job is at one level than at another, such as one stack and another, against a published change.
 
-Each level has its own campaign, whose units also have the headline's launch. So a level by another
-is the difference of two log-ratios to that launch, from separate campaigns: Welch's interval, at CONFIDENCE, or
-at the share that is left for a later try of either campaign.
+Each level has its own campaign, whose units also have the headline's launch. So the log-ratio
+of a level to another is the difference of two log-ratios to that launch, from separate campaigns: Welch's interval,
+at CONFIDENCE, or at the share that is left for a later try of either campaign.
 Faster by 54% means 1.54 times the work in the same time.
 """
 
@@ -31,7 +31,7 @@ FEWEST = 4  # units of each level, as many as a verdict on an arm needs
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """How fast one level is by another: `ratio` of what both do in the same time, its interval, units of each."""
+    """Speed of one level relative to another: `ratio` of work in equal time, its interval, units of each."""
 
     ratio: float
     low: float

@@ -37,7 +37,7 @@ NO_STEPS = "; rounds.steps in its file adds them"
 OF_TABLES = {"gpu_utilisation": "gpu_utilization", "flops": "flop_per_s", "memory_bandwidth": "dram_bytes_per_s"}
 MEANS = {"gpu_utilisation": "gpu_utilization_mean"}
 NOTES = {
-    "step_flop_per_s": "an operator count by the unprofiled steps of one profiled launch",
+    "step_flop_per_s": "an operator count divided by the unprofiled steps of one profiled launch",
     "gpu_utilization_peak": "largest sample of one launch while it trained unwatched: some kernel ran",
     "gpu_utilization_mean": "mean of the samples of one launch while it trained unwatched",
     "gpu_utilization_sd": "standard deviation of the samples of one launch while it trained unwatched",
@@ -289,8 +289,9 @@ def of_model(profile: pd.DataFrame, metric: str) -> Value:
             return _none(f"{name}: {one.note or 'nothing was counted'}")
     flops, moved, step_s = (one.value or math.nan for one in found.values())
     if metric == "log2_intensity":
-        return Value(value=math.log2(flops / moved), kind="modelled", note="operator FLOPs by operator bytes")
+        note = "operator FLOPs divided by operator bytes"
+        return Value(value=math.log2(flops / moved), kind="modelled", note=note)
     rate = flops / step_s
     value = rate if metric == "flop_per_s" else math.log2(rate / 1e9)
-    note = "operator FLOPs by the unprofiled steps of one profiled launch"
+    note = "operator FLOPs divided by the unprofiled steps of one profiled launch"
     return Value(value=value, kind="modelled", note=note)

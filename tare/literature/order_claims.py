@@ -53,7 +53,7 @@ def ordered(claim: Claim, workload: str, environments: Sequence[str], here: Here
 def _ratio(
     claim: Claim, metric: str, env: str, pair: tuple[str, str], here: Here, environments: int
 ) -> Speed | None:
-    """One workload's numbers by another's in one environment; None where either has too few units."""
+    """The ratio of one workload's numbers to another's in one environment; None where either has too few units."""
     logs = [_logs(claim, metric, env, name, here) for name in pair]
     if any(len(one) < FEWEST_TO_SETTLE for one in logs):
         return None

@@ -1,10 +1,10 @@
 """Two costs compared: does one job, metric, input or scenario suffer more of an environment than another?
 
-A cost is an environment by the host, as far as it is worse: of a time upwards, of a rate downwards. Of a slow-down
-by a neighbour it is the environment by itself without one, the host's too. Each has its interval from its own
-units, at half of what the comparison may spend, and the comparisons of a claim share alpha (Bonferroni): no more is
-known of two campaigns, whose units are not the same ones. The logarithm of the quotient of both costs is between
-the differences of their ends.
+A cost is the ratio of an environment to the host, as far as it is worse: of a time upwards, of a rate downwards. Of
+a slow-down by a co-runner it is the ratio of the environment to itself without one, the host's too. Each has its
+interval from its own units, at half of what the comparison may spend, and the comparisons of a claim share alpha
+(Bonferroni): no more is known of two campaigns, whose units are not the same ones. The logarithm of the quotient of
+both costs is between the differences of their ends.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def compare(claim: Claim, workload: str, environments: Sequence[str], here: Here
 
 
 def _cost(side: Side, env: str, here: Here, parts: int) -> Ratio | None:
-    """An environment by the host, or by itself without a neighbour; None without an interval."""
+    """The ratio of an environment to the host, or to itself without a co-runner; None without an interval."""
     at = At(level=side.claim.arm, scenario=side.claim.scenario)
     if side.metric == SLOWDOWN:
         found = by_itself(here, side.workload, env, at, parts)
@@ -106,7 +106,7 @@ def _cost(side: Side, env: str, here: Here, parts: int) -> Ratio | None:
 
 
 def _quotient(own: Ratio | None, other: Ratio | None) -> tuple[float, float, float]:
-    """Ends of the logarithm of one cost by another, and the wider of their margins as a logarithm."""
+    """Ends of the logarithm of the ratio of one cost to another, and the wider of their margins as a logarithm."""
     assert own is not None and other is not None
     (low, high), (least, most) = _worse(own), _worse(other)
     return low - most, high - least, math.log1p(max(own.margin, other.margin))

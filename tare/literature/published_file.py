@@ -35,7 +35,7 @@ EQUAL, HIGHEST, LOWEST, AT_MOST, AT_LEAST, MORE_THAN, AS_MUCH_AS, FASTER, ORDERE
 KERNELS_DIFFER, SAME_FILES = RULES[10:]
 OF_ONE = (HIGHEST, LOWEST, REPAYS, KERNELS_DIFFER)  # about one environment against the others
 BOUNDED = (AT_MOST, AT_LEAST)
-OF_TWO = (MORE_THAN, AS_MUCH_AS)  # about two costs, each an environment by the host
+OF_TWO = (MORE_THAN, AS_MUCH_AS)  # about two costs, each the ratio of an environment to the host
 OF_METRICS = (EQUAL, HIGHEST, LOWEST, *BOUNDED, *OF_TWO, FASTER, ORDERED, REPAYS)
 # Which rules need a key that no other takes.
 KEYS = {
@@ -335,7 +335,7 @@ class Plot(About):
 
     @property
     def by_itself(self) -> bool:
-        """Whether its values are slow-downs by a neighbour: ratios of an environment to itself, the host's too."""
+        """Whether its values are slow-downs by a co-runner: ratios of an environment to itself, the host's too."""
         return SLOWDOWN in self.metrics
 
 

@@ -33,7 +33,7 @@ FIGURE_METRICS: Mapping[str, str] = {
     "gpu_utilization_mean": "%",
     "gpu_utilization_sd": "%",
     "gpu_utilization_cv": "1",
-    SLOWDOWN: "1",  # by a neighbour: a ratio already, to the same environment without one
+    SLOWDOWN: "1",  # by a co-runner: a ratio already, to the same environment without one
 }
 # More is better.
 RATES = ("samples_per_s", "images_per_s", "flop_per_s", "dram_read_bytes_per_s", "dram_write_bytes_per_s")

@@ -50,7 +50,7 @@ KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "grid": (("profile",), "tare.experiments.grid"),
     "target": (("start", "ceilings"), "tare.experiments.targets"),
 }
-NEIGHBOUR = "neighbour"  # the mode of the job that runs while a launch runs
+CO_RUNNER = "co_runner"  # the mode of the job that runs while a launch runs
 WITH_CO_RUNNER = "tare.experiments.co_runner"  # the design of their whole runs
 JUDGES = "tare.analysis.extract"
 OF_PAPERS = ("tare.literature.audit", "tare.literature.claims")
@@ -117,19 +117,19 @@ def measurement(
     settings: Iterable[str] = (),
     frameworks: Iterable[str] = (DEFAULT,),
     scenario: str = SINGLE,
-    neighbour: str | None = None,
+    co_runner: str | None = None,
 ) -> tuple[str, ...]:
     """Paths of all code that a measurement of this kind depends on, sorted; arguments as for `inside`.
 
-    `neighbour` is the workload that runs while each launch runs, where one does.
+    `co_runner` is the workload that runs while each launch runs, where one does.
     """
     used = {"settings": tuple(settings)}
     pairs = [(mode, framework) for mode in KINDS[kind][0] for framework in frameworks]
     launched = {
         path for mode, name in pairs for path in inside(mode, *filter(None, (workload,)), framework=name, **used)
     }
-    if neighbour is not None:
-        launched |= {path for name in frameworks for path in inside(NEIGHBOUR, neighbour, framework=name)}
+    if co_runner is not None:
+        launched |= {path for name in frameworks for path in inside(CO_RUNNER, co_runner, framework=name)}
     return tuple(sorted({*launched, *around(kind, environments, scenario)}))
 
 

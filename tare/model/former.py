@@ -26,6 +26,7 @@ LEVELS: Mapping[str, str] = {
     "network=swarm": "take network=overlay, a VXLAN over the switch",
     "network=own": "take network=switch, or network=host for the host's own",
     "network=hosts": "take network=switch, on one machine, or network=slurm, on nodes of a cluster",
+    "neighbour=small": "take co_runner_load=small",
     **dict.fromkeys(("root=disk", "root=virtiofs"), "drop it; a virtual machine's root is a disk"),
     **dict.fromkeys(("vcpus=free", "vcpus=pinned"), "drop it; a virtual machine's processors share its CPUs"),
     **dict.fromkeys(("memory=ordinary", "memory=huge"), "drop it; a virtual machine's memory is of ordinary pages"),

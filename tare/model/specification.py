@@ -11,7 +11,7 @@ from tare.model.conditions import ExchangeKind
 from tare.model.schema import Record
 
 Mode = Literal[
-    "train", "causes", "start", "profile", "counters", "ceilings", "network", "pipeline", "neighbour", "device"
+    "train", "causes", "start", "profile", "counters", "ceilings", "network", "pipeline", "co_runner", "device"
 ]  # of the worker
 Pages = tuple[tuple[int, int], ...]  # first page and how many, of each run of them
 

@@ -28,9 +28,9 @@ MACHINE = "machine"  # the column that they lack
 INCONCLUSIVE = "inconclusive"
 VERDICTS = (
     "equivalent",
-    "equivalent but for stalls",
+    "equivalent apart from stalls",
     "different within margin",
-    "different within margin but for stalls",
+    "different within margin apart from stalls",
     "different",
     INCONCLUSIVE,
 )
@@ -459,7 +459,7 @@ AGREEMENT = _schema_of(
         **_texts("role", among=("primary", "exploratory")),
         **_of_side(SIDES[0]),
         **_of_side(SIDES[1]),
-        # of the second's ratio by the first's
+        # of the second's ratio to the first's
         **_numbers("ratio", "ci_low", "ci_high", check=POSITIVE),
         **_numbers("alpha", check=SHARE),
         **_numbers("margin", check=POSITIVE, may_lack=False),

@@ -43,11 +43,11 @@ NUMBERS = (
     ("Memset, a call", CALL, "s", [(CALL, "memset_s")], ["memset_s", "memset_calls"]),
     ("Host to device, a call", CALL, "s", [(CALL, "htod_s")], ["htod_s", "htod_calls"]),
     ("Device to host, a call", CALL, "s", [(CALL, "dtoh_s")], ["dtoh_s", "dtoh_calls"]),
-    ("DRAM read throughput", "bytes read by the kernels' time", "B/s",
+    ("DRAM read throughput", "bytes read, divided by the kernels' time", "B/s",
      [("mean_throughput", "dram_read_bytes_per_s")], ["dram_read_bytes_per_s"]),
-    ("DRAM write throughput", "bytes written by the kernels' time", "B/s",
+    ("DRAM write throughput", "bytes written, divided by the kernels' time", "B/s",
      [("mean_throughput", "dram_write_bytes_per_s")], ["dram_write_bytes_per_s"]),
-    ("FLOP rate of the kernels", "counted FLOPs by the kernels' time", "FLOP/s",
+    ("FLOP rate of the kernels", "counted FLOPs, divided by the kernels' time", "FLOP/s",
      [("sum_of_maxima", "flops"), ("kernel_time", "kernel_s")], ["flops_measured", "kernel_s"]),
     ("Kernels' time, an epoch", "ours: a step's, {} times (modelled)", "s",
      [("kernel_time", "kernel_s")], ["kernel_s"]),
@@ -75,7 +75,7 @@ class ComparedNumber(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """The reference's number by the published one."""
+        """The ratio of the reference's number to the published one."""
         return None if self.here is None or not self.published else self.here / self.published
 
     @property
@@ -110,7 +110,7 @@ def compared_numbers(reference: Reference, published: Published, workload: str) 
 
 
 def _quotient(number: float | None, by: float | None = 1.0) -> float | None:
-    """The first by the second where there are two; None where one is missing."""
+    """The first divided by the second where there are two; None where one is missing."""
     return None if number is None or not by else number / by
 
 

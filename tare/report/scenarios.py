@@ -46,9 +46,9 @@ NOTE = (
     "without one. The second host is the A/A control: it shows the error of the measurement. A dash: this study "
     "compares nothing there."
 )
-NEIGHBOURS = ("neighbour_steps_per_s", "neighbour_cpus")
+CO_RUNNERS = ("co_runner_steps_per_s", "co_runner_cpus")
 OWN = ("real_s", "user_s", "system_s", "waited_s", "preemptions")
-REASONS_OF = (*OWN, *CONTENTION, *NEIGHBOURS)
+REASONS_OF = (*OWN, *CONTENTION, *CO_RUNNERS)
 JUDGED = ("real_s", "images_per_s", "samples_per_s", "group_step_s", "compute_step_s", "exposed_exchange_s")
 WAYS = {ALL_REDUCE: "all-reduce", SERVER: "parameter server"}
 SHOWN = (*GROUPED, *INPUTS)  # of a campaign's levels
@@ -151,7 +151,7 @@ def _with_co_runner(evidence: Evidence, campaign: Campaign) -> SimpleNamespace:
 def _title(campaign: Campaign, settings: Shared | None) -> str:
     part: Any = (campaign.plan.part or {}).get("shared") or (settings.to_json() if settings else {})
     arm = campaign.arm
-    small = arm is not None and arm.factor == "neighbour"
+    small = arm is not None and arm.factor == "co_runner_load"
     is_cut = arm is not None and arm.level == "cpuset"  # to its CPUs
     threads = f" in {part['threads']} threads" if part.get("threads") and not is_cut else ""
     batch = part.get("small_batch") if small else part.get("batch")

@@ -278,7 +278,7 @@ COMPARED_WITH_HOST = (
         title("Every launch"),
         figures("units", "Rings mark outliers. No launch is left out.", table="metrics"),
         lines(own_jobs.no_steps, "meta")),
-    section("beside", "With a co-runner", "environments", "With a co-runner",
+    section("co_runner", "With a co-runner", "environments", "With a co-runner",
         words("In each round, each environment made a whole run with a co-runner and one without it. The co-runner "
               "is a second job in another instance of the same environment. Both jobs have the same limits. The "
               "slowdown by the co-runner is the ratio of the two runs. The ratio of this slowdown to the host's "

@@ -27,7 +27,7 @@ TRIM = 0.2  # of the units, at either end
 TRIM_FROM = 8  # units: with fewer, trimming costs more degrees of freedom than it saves in spread
 TRIM_WIDER = 1.05  # normal units with six kept miss 1.2 times as often as Yuen's t says (docs/proof.md)
 MOST_PRIOR = 4.0  # degrees of freedom that other comparisons' spreads may lend to one
-BUT_FOR_STALLS = " but for stalls"
+APART_FROM_STALLS = " apart from stalls"
 UNSEEN_STALL = 0.5  # of a step: how much longer a stall takes that must not hide
 RULE_OF_THREE = 3.0
 OUTLYING = 5.0  # median absolute deviations
@@ -276,7 +276,7 @@ def qualified(typical: str, total: str, stalls: Interval | None) -> str:
         alike = total == typical and (ends is None or ends[1] <= 0 <= ends[2])
     else:
         alike = typical != "different within margin" or total in ("equivalent", typical)
-    return typical if alike else typical + BUT_FOR_STALLS
+    return typical if alike else typical + APART_FROM_STALLS
 
 
 def unseen_stalls(steps: int) -> float:

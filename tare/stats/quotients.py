@@ -16,7 +16,7 @@ from tare.stats.intervals import FEWEST_UNITS, Interval, satterthwaite, t_quanti
 def quotient_of_sums(
     above: Sequence[tuple[float, Sequence[float]]], below: Sequence[tuple[float, Sequence[float]]], alpha: float
 ) -> Interval:
-    """A sum of means by another, with Fieller's interval at level 1 - alpha; the samples are independent.
+    """The ratio of two sums of means, with Fieller's interval at level 1 - alpha; the samples are independent.
 
     Degrees of freedom are Welch's and Satterthwaite's of `above` - q `below` at the quotient q itself.
     `above`, `below`: each sample with the sign that its mean counts with; none is in both. `alpha`: of the

@@ -3,8 +3,8 @@
 Byte convention, as in STREAM: copy moves two, triad three times the array; the read-for-ownership of a written
 line (write-allocate) is not counted. FLOPs of a product of n x n matrices: 2 n^3.
 
-Each repetition takes fresh arrays, and repetitions are spread over the whole run: an unlucky layout of pages or a
-neighbour's burst spoils one of them, not all. The best counts; all are kept.
+Each repetition takes fresh arrays, and repetitions are spread over the whole run: an unlucky layout of pages or
+another job's burst spoils one of them, not all. The best counts; all are kept.
 
 On a CUDA device a product of fp32 tensors is done without and with TensorFloat-32 (`tf32`), and one of fp8 tensors
 (e4m3, both scaled by 1, accumulated fast) where the framework offers it. A working set of a few megabytes fits

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RECORD_SCHEMA = 1
 EXIT_FAILED = 1
 # Of these the end is no part.
-ENDS_AT_ONCE = ("start", "causes", "profile", "ceilings", "neighbour")
+ENDS_AT_ONCE = ("start", "causes", "profile", "ceilings", "co_runner")
 
 
 def run_mode(mode: str, spec: "Mapping[str, Any]", marks: "Marks") -> "Tuple[Any, Dict[str, Any]]":
@@ -42,8 +42,8 @@ def run_mode(mode: str, spec: "Mapping[str, Any]", marks: "Marks") -> "Tuple[Any
         from tare.worker.start import start as function
     elif mode == "pipeline":
         from tare.worker.pipeline import measure as function
-    elif mode == "neighbour":
-        from tare.worker.neighbour import serve as function
+    elif mode == "co_runner":
+        from tare.worker.co_runner import serve as function
     elif mode == "network":
         from tare.worker.network import measure as function
     elif mode == "device":

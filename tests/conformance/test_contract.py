@@ -1,4 +1,4 @@
-"""The launch contract, by small real things: streams alone, a group over loopback, a neighbour on a core."""
+"""The launch contract, by small real things: streams alone, a group over loopback, a co-runner on a core."""
 
 import json
 import os

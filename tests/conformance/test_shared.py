@@ -1,4 +1,4 @@
-"""Two jobs on one machine, by real launches: the neighbour trains beside a launch in its environment, and goes."""
+"""Two jobs on one machine, by real launches: the co-runner trains beside a launch in its environment, and goes."""
 
 import json
 import os
@@ -30,10 +30,10 @@ WORKLOAD = "mnist_cnn"
 
 @pytest.fixture(scope="module")
 def order_in(study, forms, folders):
-    """An order of a whole run in an environment, and the neighbour's specification."""
+    """An order of a whole run in an environment, and the co-runner's specification."""
     batch = describe_workload(WORKLOAD)["batch"]
     own = study.replace(shared=Shared(workload=WORKLOAD, batch=batch))
-    neighbour = co_runner.neighbour_spec(own, small=False)
+    second = co_runner.co_runner_spec(own, small=False)
     conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study))
 
     def order(env):
@@ -43,7 +43,7 @@ def order_in(study, forms, folders):
         site = replace(site_of(env, found, form, data), data_of={WORKLOAD: data})
         site = replace(site, options={}) if cell else site
         spec = rounds.whole_run_spec(WORKLOAD, batch, study).replace(**HURRIED)
-        return Order(site=site, program=spec, conditions=conditions, pad_bytes=64), neighbour
+        return Order(site=site, program=spec, conditions=conditions, pad_bytes=64), second
 
     return order
 
@@ -56,20 +56,20 @@ def is_gone(launch, maker=None):
 
 
 # On the host without limits: the smoke study, which tests/workflow looks at. A cell shares no folder, and has
-# another clock, by which a neighbour's steps are counted.
+# another clock, by which a co-runner's steps are counted.
 UNLIMITED = [(env, "none") for env in envs_in_turn("test_shared.py") if env != HOST]
 OTHERS = in_turn(0, [(HOST, "cpuset"), (HOST, "quota"), ("docker", "quota"), ("cell", "none")])
 
 
 @pytest.mark.parametrize(("env", "level"), [*UNLIMITED, *OTHERS])
-def test_a_neighbour_trains_beside_a_launch_in_its_environment(env, level, order_in):
+def test_a_co_runner_trains_beside_a_launch_in_its_environment(env, level, order_in):
     if reason := limits.lacking(level, choose_cpus(2)):
         pytest.skip(reason)
-    order, neighbour = order_in(env)
+    order, second = order_in(env)
     with order.site.environment.session():
-        found = launch_member(env, order, neighbour, level, threads=2)
+        found = launch_member(env, order, second, level, threads=2)
     assert found.ok, found.reason
-    own = found.neighbour
+    own = found.co_runner
     assert own.steps > 0 and own.cpu_s > 0 and own.deviations == (), "it trained while the launch did"
     assert found.deviations == () and found.scenario == "shared"
     width = 1 if level == "cpuset" else 2
@@ -79,10 +79,10 @@ def test_a_neighbour_trains_beside_a_launch_in_its_environment(env, level, order
 
 
 def test_a_launch_alone_has_the_same_limits_and_nobody_beside_it(order_in):
-    order, neighbour = order_in("host")
-    found = launch_member(alone_of("host"), order, neighbour, "cpuset")
+    order, second = order_in("host")
+    found = launch_member(alone_of("host"), order, second, "cpuset")
     assert found.ok, found.reason
-    assert found.neighbour is None and len(found.inside.facts.affinity) == 1
+    assert found.co_runner is None and len(found.inside.facts.affinity) == 1
     assert found.contention.values["machine_cpu_s"] > 0
 
 
@@ -104,23 +104,23 @@ asked = json.loads(sys.stdin.readline())
 adapter = environment(asked["env"])
 data = Path(asked["data"])
 site = site_of(asked["env"], adapter, parse(ImageRecord, asked["image"], "an image"), data)
-neighbour = parse(Specification, asked["neighbour"], "the neighbour")
-site = replace(site, data_of={neighbour.workload: data})
-order = Order(site=site, program=neighbour, conditions=parse(Conditions, asked["conditions"], "conditions"))
+second = parse(Specification, asked["co_runner"], "the co-runner")
+site = replace(site, data_of={second.workload: data})
+order = Order(site=site, program=second, conditions=parse(Conditions, asked["conditions"], "conditions"))
 with adapter.session(), shared_out(asked["level"], choose_cpus(2)) as (_, share):
-    with training(order, neighbour, share) as live:
+    with training(order, second, share) as live:
         print(live.prepared.planned.name, flush=True)
         import time; time.sleep(600)
 """
 
 
 @pytest.mark.parametrize(("env", "level"), [("host", "quota"), ("docker", "none")])
-def test_a_neighbour_is_gone_after_the_harness_was_killed(env, level, order_in, forms):
+def test_a_co_runner_is_gone_after_the_harness_was_killed(env, level, order_in, forms):
     if reason := limits.lacking(level, choose_cpus(2)):
         pytest.skip(reason)
-    order, neighbour = order_in(env)
+    order, second = order_in(env)
     asked = {
-        "env": env, "level": level, "neighbour": neighbour.to_json(), "conditions": order.conditions.to_json(),
+        "env": env, "level": level, "co_runner": second.to_json(), "conditions": order.conditions.to_json(),
         "data": str(order.site.data), "image": forms(env).to_json(),
     }  # fmt: skip
     with environment(env).session():  # the daemon lives on

@@ -59,7 +59,7 @@ plots:
       - {figure: "4", kind: timeline, title: CPU use, workloads: [mnist_cnn], metrics: [cpu_percent]}
       - {figure: "5", kind: table, title: Settings, workloads: [mnist_cnn], table: "1"}
   - title: Elsewhere
-    about: With a neighbour, and with other data.
+    about: With a co-runner, and with other data.
     figures:
       - figure: "6"
         kind: bar
@@ -103,7 +103,7 @@ claims:
     rule: equal
     metrics: [real_s]
     scenario: shared
-    statement: A neighbour changes nothing.
+    statement: A co-runner changes nothing.
 """
 
 

@@ -192,7 +192,7 @@ EQUAL, MORE, LESS = (0.998, 1.002), (1.010, 1.014), (0.986, 0.990)
         (claim(*MORE), claim(*MORE), "same"),
         (claim(*MORE), claim(*LESS), "compatible"),
         (claim(*EQUAL, verdict="inconclusive"), claim(*EQUAL, verdict="inconclusive"), "compatible"),
-        (claim(*EQUAL), claim(*EQUAL, verdict="equivalent but for stalls"), "compatible"),
+        (claim(*EQUAL), claim(*EQUAL, verdict="equivalent apart from stalls"), "compatible"),
         (claim(*EQUAL), claim(1.2, 1.21), "different"),
         (claim(*EQUAL), claim(0.9, 1.15), "undecided"),
     ],

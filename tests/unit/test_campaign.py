@@ -572,7 +572,7 @@ def test_a_unit_beside_a_scenario_that_does_not_last_is_void_and_one_that_never_
         yield lambda: wrong
 
     def absent(around):
-        raise UnavailableError("no such neighbour")
+        raise UnavailableError("no such co-runner")
 
     monkeypatch.setitem(scenarios.SCENARIOS, "flaky", flaky)
     monkeypatch.setitem(scenarios.SCENARIOS, "absent", absent)
@@ -580,7 +580,7 @@ def test_a_unit_beside_a_scenario_that_does_not_last_is_void_and_one_that_never_
     rows = read_rows(tmp_path / "flaky").units
     assert [row.voided for row in rows][:2] == ["the scenario flaky did not last: it fell over", None]
     assert [row.scenario["lived"] for row in rows] == [False] + [True] * (len(rows) - 1)
-    with pytest.raises(UnavailableError, match="the scenario absent could not begin: no such neighbour"):
+    with pytest.raises(UnavailableError, match="the scenario absent could not begin: no such co-runner"):
         run(tmp_path / "absent", scenario="absent")
     (unit,) = read_rows(tmp_path / "absent").units
     assert unit.voided and unit.launches == {} and unit.scenario["began_ns"] is None
@@ -592,11 +592,11 @@ def test_a_scenario_that_can_no_longer_begin_has_one_void_unit_and_ends_the_camp
     @contextlib.contextmanager
     def once(around):
         if not next(begins, False):
-            raise UnavailableError("no such neighbour")
+            raise UnavailableError("no such co-runner")
         yield lambda: None
 
     monkeypatch.setitem(scenarios.SCENARIOS, "once", once)
-    with pytest.raises(UnavailableError, match="the scenario once could not begin: no such neighbour"):
+    with pytest.raises(UnavailableError, match="the scenario once could not begin: no such co-runner"):
         run(tmp_path, scenario="once")
     assert [one.voided is None for one in read_rows(tmp_path).units] == [True, False]
 

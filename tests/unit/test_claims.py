@@ -78,8 +78,8 @@ def times(docker, apptainer, **others):
         (EQUIVALENT, UNDECIDED, OPEN),
         (EQUIVALENT, (None, None, "inconclusive"), OPEN),
         (EQUIVALENT, (1.20, 1.40, "inconclusive"), OPEN),
-        (EQUIVALENT, (0.98, 1.02, "equivalent but for stalls"), OPEN),
-        (EQUIVALENT, (1.01, 1.03, "different within margin but for stalls"), OPEN),
+        (EQUIVALENT, (0.98, 1.02, "equivalent apart from stalls"), OPEN),
+        (EQUIVALENT, (1.01, 1.03, "different within margin apart from stalls"), OPEN),
     ],
 )
 def test_equal_holds_inside_the_margin_and_fails_wholly_outside_it(study, docker, apptainer, wanted):
@@ -97,10 +97,10 @@ def test_the_evidence_names_environment_interval_and_where_it_lies(study):
     assert "about 12 units more would settle it" in row["reason"]
 
 
-def test_what_holds_but_for_stalls_settles_nothing_and_says_so(study):
-    stalls = (0.98, 1.02, "equivalent but for stalls")
+def test_what_holds_apart_from_stalls_settles_nothing_and_says_so(study):
+    stalls = (0.98, 1.02, "equivalent apart from stalls")
     row = judged(study, "time_equal", verdicts=times(EQUIVALENT, stalls))
-    assert "inside the margin of 5% but for stalls" in row["evidence"]
+    assert "inside the margin of 5% apart from stalls" in row["evidence"]
     assert row["reason"] == "the intervals leave it open, stalls included"
 
 
@@ -478,7 +478,7 @@ def test_what_a_study_can_never_settle_is_said_before_it_runs(tmp_path, capsys, 
     )
     enough = said(distributed={"arm_units": 6})
     assert "resnet50" not in enough["distributed_container_loses_20"]
-    assert "has 2 units" in enough["shared_small_neighbour_within_10"]
+    assert "has 2 units" in enough["shared_small_co_runner_within_10"]
     assert "may fail and can't hold" in enough["synthetic_elapsed_within_15"]
     assert "is without vm and docker.vm" in enough["synthetic_elapsed_within_15"]
     assert enough["synthetic_vm_worse_than_container"].startswith("never settled")

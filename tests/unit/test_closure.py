@@ -41,7 +41,7 @@ def edited(path, text="\nedited = 1\n"):
 def modes():
     """The modes that main.py knows, found as the closure finds them."""
     known = {mode for kind in closure.KINDS.values() for mode in kind[0]}
-    return sorted({*known, "device", closure.NEIGHBOUR})
+    return sorted({*known, "device", closure.CO_RUNNER})
 
 
 @pytest.mark.parametrize("mode", modes())

@@ -88,7 +88,7 @@ NOT_IN_FULL = {
     "gpu": "a way to a CUDA device, for which each container has a form of its own",
     "input=synthetic": "models of images alone make a batch of their own: config/nthu2018.yaml",
     "limits": "of two jobs at once: config/nthu2018.yaml",
-    "neighbour": "of two jobs at once: config/nthu2018.yaml",
+    "co_runner_load": "of two jobs at once: config/nthu2018.yaml",
     "network": "of instances that train together: config/nthu2018.yaml",
     "seccomp=default": "the headline's",
     "sif=fuse": "the headline's where this user may not mount a .sif",

@@ -339,17 +339,17 @@ def test_a_conversation_over_a_broken_channel_gives_its_reason_at_the_first_word
         assert not talk.end(timeout_s=5).ok
 
 
-@pytest.mark.parametrize(("mode", "shares"), [("neighbour", True), ("neighbour", False), ("device", True)])
-def test_a_neighbour_is_talked_to_over_fifos_where_files_are_shared(mode, shares):
+@pytest.mark.parametrize(("mode", "shares"), [("co_runner", True), ("co_runner", False), ("device", True)])
+def test_a_co_runner_is_talked_to_over_fifos_where_files_are_shared(mode, shares):
     environment = Streams()
     if shares:
         environment.transport = "binds"
     with prepare.ready(site_of(environment), SPEC.replace(mode=mode), CONDITIONS, pad_bytes=0) as ready:
         inner = json.loads((ready.folder / "spec.json").read_text())
-        wanted = mode == "neighbour" and shares
+        wanted = mode == "co_runner" and shares
         assert ready.fifos == (ready.folder if wanted else None)
         assert inner.get("fifos") == (str(ready.folder) if wanted else None)
-        assert (ready.limit_s is None) == (mode == "neighbour")
+        assert (ready.limit_s is None) == (mode == "co_runner")
 
 
 def test_the_shortest_round_trip_decides_the_offset():

@@ -260,14 +260,14 @@ def test_a_group_has_no_launch_that_its_network_does_not_reach(compared):
         run(part, scenario=DISTRIBUTED)
 
 
-def test_the_neighbour_brings_its_data(compared):
+def test_the_co_runner_brings_its_data(compared):
     run, _ = compared
     part = fakes.study().replace(shared=sections.Shared(workload="mnist_cnn", batch=10))
-    setup, way = run(part, scenario=SHARED, neighbour=Path("n.json"))
-    assert (way, setup.provenance["neighbour"]) == ("beside", Path("n.json")) and "n" in setup.sites
+    setup, way = run(part, scenario=SHARED, co_runner_data=Path("n.json"))
+    assert (way, setup.provenance["co_runner"]) == ("beside", Path("n.json")) and "n" in setup.sites
     with pytest.raises(UserError, match="config: shared: it is missing"):
         run(fakes.study(), scenario=SHARED)
-    assert "neighbour" not in run(fakes.study()).provenance
+    assert "co_runner" not in run(fakes.study()).provenance
 
 
 def test_causes_of_several_workloads_are_launched_with_the_data_of_all(monkeypatch, tmp_path):

@@ -247,7 +247,7 @@ def test_it_is_measured_as_a_campaign_of_the_study(measured):
     own = host.pivot_table(index="rep", columns="metric", values="value")
     parts = own[["runtime_start_s", "program_s", "exit_s"]].sum(axis=1)
     assert (abs(parts - own["real_s"]) < 1e-6).all(), "its parts are the whole run"
-    assert (own["told_step_s"] * (12 - WARMUP_STEPS) < own["program_s"]).all()
+    assert (own["reported_step_s"] * (12 - WARMUP_STEPS) < own["program_s"]).all()
     assert {"before_steps_s", "after_steps_s"} <= set(own) and set(rows["stack"]) == {"own"}
 
 
@@ -328,7 +328,7 @@ def test_tables_of_a_command_have_verdicts_and_decisions(of_commands):
     verdicts = made["verdicts"].set_index(["metric", "launch"])
     assert set(made["verdicts"]["metric"]) == {
         *("real_s", "runtime_start_s", "program_s", "exit_s"),
-        *("before_steps_s", "told_step_s", "after_steps_s"),
+        *("before_steps_s", "reported_step_s", "after_steps_s"),
     }
     docker, apptainer = verdicts.loc[("real_s", "docker")], verdicts.loc[("real_s", "apptainer")]
     assert docker["verdict"] == "different" and docker["ratio"] == pytest.approx(1.2, rel=0.01)

@@ -273,7 +273,7 @@ def test_table_1_has_true_maxima_means_copied_rows_and_what_is_measured():
     assert link[:4] == ["15760.0 MB/s", None, None, "15.76 GB/s"] and link[4].startswith("unavailable")
     assert "57 of 104 (AlexNet, Container)" in table.note and "67 of 126 (ResNet18, Container)" in table.note
     assert "The largest published value is 5.184 TFLOP/s" in table.note and "5.184 TFLOP/s." in table.note
-    assert "Nothing was counted" in table.note and "an operator count by the unprofiled steps" in table.note
+    assert "Nothing was counted" in table.note and "an operator count divided by the unprofiled steps" in table.note
 
 
 @pytest.mark.parametrize("workload", ["mnist_cnn_scripts", "mnist_cnn"])

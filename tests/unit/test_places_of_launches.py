@@ -469,7 +469,7 @@ def test_a_group_from_a_cold_disk_drops_what_is_in_memory_once(monkeypatch, cach
     assert done == [*["drop"] * dropped, "start", "start", "go", "go"]
 
 
-def test_a_neighbour_made_the_steps_that_ended_while_the_launch_ran_by_its_own_clock(monkeypatch):
+def test_a_co_runner_made_the_steps_that_ended_while_the_launch_ran_by_its_own_clock(monkeypatch):
     told = {"step_ends_ns": [10, 20, 30, 40, 50], "seconds": 1.5, "cpu_s": 0.5}
     record = LaunchRecord(status="ok", reason=None, clock=Clock(offset_ns=100, error_ns=1), deviations=("odd",))
     monkeypatch.setattr(shared, "record_of", lambda finished, prepared, asked: record)

@@ -140,7 +140,7 @@ def test_tables_have_both_ratios_and_name_those_that_are_apart(evidence):
     changed = evidence.verdicts.assign(verdict="equivalent")
     one = (changed["metric"] == "step_s") & (changed["launch"] == "docker") & (changed["reference"] == "host")
     changed.loc[one, ["stalls_ci_low", "stalls_ci_high"]] = (1.01, 1.05)
-    changed.loc[one, "verdict"] = "equivalent but for stalls"
+    changed.loc[one, "verdict"] = "equivalent apart from stalls"
     table = number_tables.verdicts_table(replace(evidence, verdicts=changed), "mnist_cnn")
     found = next(r for r in table.rows if r[0] == "Training step" and r[1] == "Docker")
     assert found[5].below == "effect of stalls"

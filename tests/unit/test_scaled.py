@@ -51,7 +51,7 @@ def told(study, workload, scenario, arm=None):
     return extract._scaled(sealed_campaign(plan, name=name), 4)
 
 
-def test_rows_of_groups_have_their_own_steps_and_those_beside_a_neighbour_both_jobs(studies):
+def test_rows_of_groups_have_their_own_steps_and_those_beside_a_co_runner_both_jobs(studies):
     study = studies["nthu2018"]
     assert told(study, "resnet50", "distributed") == (
         "batch 4 (published 32), image_px 64 (published 224), warmup_steps 1 (published 10), "
@@ -59,7 +59,7 @@ def test_rows_of_groups_have_their_own_steps_and_those_beside_a_neighbour_both_j
     )
     beside = told(study, "inception3", "shared")
     assert beside.startswith("batch 4 (published 32), ") and f"; the second job, alexnet: {ALEXNET}" in beside
-    small = told(study, "alexnet", "shared", arms.parse("neighbour=small"))
+    small = told(study, "alexnet", "shared", arms.parse("co_runner_load=small"))
     assert "the second job, alexnet: image_px 64 (published 227)" in small, (
         "1 sample was published as 32, not as 512"
     )

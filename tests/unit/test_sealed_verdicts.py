@@ -71,7 +71,7 @@ def described(**fields):
     ("verdict", "words"),
     [
         ("equivalent", "equivalent within 2%"),
-        ("equivalent but for stalls", "equivalent within 2%, apart from stalls"),
+        ("equivalent apart from stalls", "equivalent within 2%, apart from stalls"),
         ("different within margin", "different within 2%"),
         ("different", "different"),
         ("inconclusive", "inconclusive"),

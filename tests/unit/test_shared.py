@@ -1,4 +1,4 @@
-"""Two jobs on one machine: the study's key, limits, the neighbour's own loop, slow-downs and their verdicts."""
+"""Two jobs on one machine: the study's key, limits, the co-runner's own loop, slow-downs and their verdicts."""
 
 import contextlib
 import json
@@ -46,7 +46,7 @@ from tare.model.studies import arms, campaigns, checks, layout, loading, study
 from tare.report import figures
 from tare.report.number_tables import interval_text
 from tare.report.words.labels import env_title, workload_title
-from tare.worker.neighbour import PROTOCOL
+from tare.worker.co_runner import PROTOCOL
 
 ANSWER_S = 60.0
 
@@ -81,13 +81,13 @@ def config():
         ({"arms": {"rounds": ["limits=quota"]}}, "limits=quota is of two jobs on one machine"),
     ],
 )
-def test_what_is_wrong_with_a_neighbour_is_one_line(config, change, says):
+def test_what_is_wrong_with_a_co_runner_is_one_line(config, change, says):
     with pytest.raises(UserError) as told:
         checks.check(loading.merge(config, change))
     assert says in str(told.value) and "\n" not in str(told.value)
 
 
-def test_a_neighbour_is_not_used_where_the_scenario_is_not_named(config):
+def test_a_co_runner_is_not_used_where_the_scenario_is_not_named(config):
     alone = checks.check(loading.merge(config, {"scenarios": ["single"]}))
     assert alone.shared is None and {one.scenario for one in campaigns.campaigns(alone)} == {"single"}
     assert checks.check(alone.to_json()) == alone
@@ -100,30 +100,30 @@ def test_a_study_has_a_campaign_of_each_workload_and_of_what_is_varied(config):
     found = [one for one in campaigns.campaigns(checked) if one.scenario == "shared"]
     assert [(one.workload, one.name) for one in found] == [
         ("mnist_cnn", "rounds.host.shared"),
-        ("mnist_cnn", "rounds.host.neighbour-small.shared"),
+        ("mnist_cnn", "rounds.host.co_runner_load-small.shared"),
         ("mnist_cnn", "rounds.host.limits-cpuset.shared"),
         ("mnist_cnn", "rounds.host.limits-quota.shared"),
         ("sentiment_rnn", "rounds.host.shared"),
     ]
-    assert [layout.arm_of(one.name) for one in found[:2]] == [None, arms.parse("neighbour=small")]
+    assert [layout.arm_of(one.name) for one in found[:2]] == [None, arms.parse("co_runner_load=small")]
     few, many = (checks.check(loading.merge(config, {"shared": {"units": units}})) for units in (3, 6))
     for one in (one for one in campaigns.campaigns(few) if one.scenario == "shared"):
         assert 0 < expected.campaign_s(few, one) < expected.campaign_s(many, one)
 
 
-def test_the_neighbour_reaches_its_own_campaigns_and_no_other(config):
+def test_the_co_runner_reaches_its_own_campaigns_and_no_other(config):
     checked = checks.check(config)
     alone = json.loads(study.part_of(checked, "rounds", "mnist_cnn"))
     assert "shared" not in alone
     first = json.loads(study.part_of(checked, "rounds", "mnist_cnn", None, "shared"))
     assert first["shared"] == {"workload": "mnist_cnn", "batch": 64}
-    small = json.loads(study.part_of(checked, "rounds", "mnist_cnn", arms.parse("neighbour=small"), "shared"))
+    small = json.loads(study.part_of(checked, "rounds", "mnist_cnn", arms.parse("co_runner_load=small"), "shared"))
     assert small["shared"]["small_batch"] == 8
     part = {key: value for key, value in first.items() if key != study.PART}
     assert study.reduced(part, "rounds", "mnist_cnn", None, "shared") == part, "of a part, the same again"
 
 
-def test_the_threads_of_a_neighbour_reach_it_and_not_the_launch(config, launched):
+def test_the_threads_of_a_co_runner_reach_it_and_not_the_launch(config, launched):
     site = Site(environment=Adapter(), python="", reference=None, data=None)
     for own, wanted in (({}, None), ({"threads": 2}, 2)):
         checked = checks.check(loading.merge(config, {"shared": own}))
@@ -136,14 +136,14 @@ def test_the_threads_of_a_neighbour_reach_it_and_not_the_launch(config, launched
             "no plan of one job knows it"
         )
         order = replace(order_of(Adapter()), conditions=asked.conditions(cpus=2))
-        launched.neighbour(lambda record: None)
+        launched.co_runner(lambda record: None)
         shared.launch_member("host", order, asked.spec(), "none", threads=wanted)
         assert launched.seen[-1][1].threads == 1 and launched.threads[-1] == wanted
 
 
 @pytest.fixture
 def rounds_with_co_runner(config, monkeypatch):
-    """A design's plan and rounds, by its arm; `asked` has what is launched beside a neighbour, by name."""
+    """A design's plan and rounds, by its arm; `asked` has what is launched beside a co-runner, by name."""
     site, asked = Site(environment=Adapter(), python="", reference=None, data=None), {}
 
     def member(name, order, spec, limit, threads):
@@ -181,9 +181,10 @@ def a_round(names, voided=None, **reasons):
 
 
 @pytest.mark.parametrize(
-    ("arm", "batch", "limit"), [(None, 64, "none"), ("neighbour=small", 8, "none"), ("limits=quota", 64, "quota")]
+    ("arm", "batch", "limit"),
+    [(None, 64, "none"), ("co_runner_load=small", 8, "none"), ("limits=quota", 64, "quota")],
 )
-def test_a_round_launches_all_of_them_with_the_arms_neighbour_and_limit(rounds_with_co_runner, arm, batch, limit):
+def test_a_round_launches_all_of_them_with_the_arms_co_runner_and_limit(rounds_with_co_runner, arm, batch, limit):
     design, asked = rounds_with_co_runner
     plan, run_unit = design(arm)
     row = run_unit(plan, 1, [a_round(plan.launch_names)])
@@ -193,15 +194,15 @@ def test_a_round_launches_all_of_them_with_the_arms_neighbour_and_limit(rounds_w
     assert len({told[0] for told in asked.values()}) > 1, "each has a pad of its own"
 
 
-def test_a_neighbour_is_small_in_rounds_of_a_small_one_where_the_study_has_its_batch(config):
-    part = study.part_of(checks.check(config), "rounds", "mnist_cnn", arms.parse("neighbour=small"), "shared")
+def test_a_co_runner_is_small_in_rounds_of_a_small_one_where_the_study_has_its_batch(config):
+    part = study.part_of(checks.check(config), "rounds", "mnist_cnn", arms.parse("co_runner_load=small"), "shared")
     own = loading.load_part(study.RoundsPart, json.dumps({**json.loads(part), "device": "cpu"}))
-    assert [co_runner.neighbour_spec(own, small=small).batch for small in (False, True)] == [64, 8]
+    assert [co_runner.co_runner_spec(own, small=small).batch for small in (False, True)] == [64, 8]
     own = own.replace(shared=own.shared.replace(small_batch=None))
-    assert co_runner.neighbour_spec(own, small=True).batch == 64
+    assert co_runner.co_runner_spec(own, small=True).batch == 64
 
 
-def test_rounds_that_only_warm_the_page_cache_have_no_neighbour(rounds_with_co_runner):
+def test_rounds_that_only_warm_the_page_cache_have_no_co_runner(rounds_with_co_runner):
     design, asked = rounds_with_co_runner
     plan, run_unit = design()
     for done in ([], [a_round(plan.launch_names, voided="it did not stop")]):
@@ -212,17 +213,17 @@ def test_rounds_that_only_warm_the_page_cache_have_no_neighbour(rounds_with_co_r
     assert len(run_unit(as_found, 0, [])["launches"]) == len(asked) == 6
 
 
-def test_a_launch_that_was_given_up_is_not_tried_beside_a_neighbour(rounds_with_co_runner):
+def test_a_launch_that_was_given_up_is_not_tried_beside_a_co_runner(rounds_with_co_runner):
     design, asked = rounds_with_co_runner
     plan, run_unit = design()
     row = run_unit(plan, 3, [a_round(plan.launch_names, docker="no such image")] * GIVE_UP_AFTER)
     assert row["launches"]["docker"].status == "skipped" and set(asked) == {*plan.launch_names} - {"docker"}
 
 
-def test_the_programs_of_a_campaign_beside_a_neighbour_are_its_neighbours_too():
+def test_the_programs_of_a_campaign_beside_a_co_runner_are_its_co_runners_too():
     plain = set(closure.measurement("rounds", "mnist_cnn", ["host"]))
-    found = set(closure.measurement("rounds", "mnist_cnn", ["host"], scenario="shared", neighbour="alexnet"))
-    own = {"tare/worker/neighbour.py", "workloads/alexnet.py", "tare/launch/scenarios/shared.py"}
+    found = set(closure.measurement("rounds", "mnist_cnn", ["host"], scenario="shared", co_runner="alexnet"))
+    own = {"tare/worker/co_runner.py", "workloads/alexnet.py", "tare/launch/scenarios/shared.py"}
     assert own <= found and not own & plain and "tare/experiments/co_runner.py" in found - plain
 
 
@@ -231,14 +232,14 @@ def test_the_smoke_preset_has_a_slice_of_every_scenario():
     assert {one.scenario for one in campaigns.campaigns(smoke)} == set(scenario_names())
 
 
-def test_the_smoke_preset_has_a_slice_and_nthu2018_the_papers_neighbour():
+def test_the_smoke_preset_has_a_slice_and_nthu2018_the_papers_co_runner():
     smoke, paper = (loading.load_checked(project_root() / f"config/{name}.yaml") for name in ("smoke", "nthu2018"))
     (one,) = [one for one in campaigns.campaigns(smoke) if one.scenario == "shared"]
     assert one.name == "rounds.host.shared" and smoke.shared.units == 1
     assert paper.shared.scaled("alexnet").startswith("batch 4 (published 512), image_px 64 (published 227)")
     names = {one.name for one in campaigns.campaigns(paper) if one.scenario == "shared"}
     assert names == {f"rounds.docker+host{arm}.shared" for arm in (
-        "", ".neighbour-small", ".limits-cpuset", ".limits-quota",
+        "", ".co_runner_load-small", ".limits-cpuset", ".limits-quota",
     )}  # fmt: skip
 
 
@@ -408,13 +409,13 @@ def test_memory_controllers_are_asked_as_the_kernel_describes_them(tmp_path):
     assert contention.dram_events(tmp_path / "events") == [], "another maker's"
 
 
-# --- the neighbour
+# --- the co-runner
 
 
 @pytest.fixture(scope="module")
-def neighbour(tmp_path_factory):
-    """A neighbour in NumPy whose steps take 10 ms."""
-    folder = tmp_path_factory.mktemp("neighbour")
+def trains(tmp_path_factory):
+    """A co-runner in NumPy whose steps take 10 ms."""
+    folder = tmp_path_factory.mktemp("co_runner")
     files = {"workloads/slow_step.py": inside_code.SLOW_STEP.read_text()}
     code = inside_code.code_folder(folder / "code", files)
     variables = {"TARE_STEP_S": "0.01", "PATH": "/usr/bin:/bin"}
@@ -423,7 +424,7 @@ def neighbour(tmp_path_factory):
 
 @contextlib.contextmanager
 def talking(inside, before=(), **spec):
-    order = {"mode": "neighbour", "framework": "numpy", "workload": "slow_step", "batch": 4, **spec}
+    order = {"mode": "co_runner", "framework": "numpy", "workload": "slow_step", "batch": 4, **spec}
     talk = Conversation(
         [*before, *inside.prepare(order)],
         protocol=PROTOCOL,
@@ -437,8 +438,8 @@ def talking(inside, before=(), **spec):
         talk.kill()
 
 
-def test_a_neighbour_trains_on_until_it_is_told_to_end(neighbour):
-    with talking(neighbour) as talk:
+def test_a_co_runner_trains_on_until_it_is_told_to_end(trains):
+    with talking(trains) as talk:
         assert talk.hear("training", timeout_s=ANSWER_S) == {"steps": 2}
         assert not talk.has_ended()
         time.sleep(0.8)  # more than an epoch of 16 steps
@@ -447,28 +448,28 @@ def test_a_neighbour_trains_on_until_it_is_told_to_end(neighbour):
     ends = told["step_ends_ns"]
     assert len(ends) > 16 and ends == sorted(ends), "one epoch follows another"
     assert 0.3 < told["seconds"] < 30 and 0 < told["cpu_s"] < told["seconds"] * 1.2
-    record = neighbour.record()
+    record = trains.record()
     assert record["status"] == "ok" and record["results"] == told
 
 
-def test_a_neighbour_leaves_nothing_of_what_it_was_told_to_the_next_reader_of_its_streams(neighbour):
+def test_a_co_runner_leaves_nothing_of_what_it_was_told_to_the_next_reader_of_its_streams(trains):
     """Over a channel that is the program which started it, and which speaks another protocol."""
-    with talking(neighbour, before=("sh", "-c", '"$@"; cat >&2; echo read >&2', "sh")) as talk:
+    with talking(trains, before=("sh", "-c", '"$@"; cat >&2; echo read >&2', "sh")) as talk:
         talk.hear("training", timeout_s=ANSWER_S)
         talk.ask("end", "ended", timeout_s=ANSWER_S)
         assert talk.end(timeout_s=ANSWER_S).ok
-    said = (neighbour.own / "err").read_text()
+    said = (trains.own / "err").read_text()
     assert said.endswith("read\n") and PROTOCOL not in said
 
 
-def test_a_neighbour_that_nobody_talks_to_any_more_ends(neighbour):
-    with talking(neighbour) as talk:
+def test_a_co_runner_that_nobody_talks_to_any_more_ends(trains):
+    with talking(trains) as talk:
         talk.hear("training", timeout_s=ANSWER_S)
         assert talk.end(timeout_s=ANSWER_S).ok, "its input ended"
 
 
-def test_a_neighbour_that_can_not_train_says_why(neighbour):
-    with talking(neighbour, workload="nothing") as talk, pytest.raises(Exception, match="ModuleNotFoundError: No"):
+def test_a_co_runner_that_can_not_train_says_why(trains):
+    with talking(trains, workload="nothing") as talk, pytest.raises(Exception, match="ModuleNotFoundError: No"):
         talk.hear("training", timeout_s=ANSWER_S)
 
 
@@ -489,7 +490,7 @@ def order_of(environment):
 
 @pytest.fixture
 def launched(monkeypatch):
-    """What stands for a launch: it takes two seconds; the neighbour `does`, by what it gives or raises."""
+    """What stands for a launch: it takes two seconds; the co-runner `does`, by what it gives or raises."""
     record = shared.LaunchRecord(status="ok", reason=None, spawn_ns=10**9, end_ns=3 * 10**9)
     seen, threads = [], []
 
@@ -497,7 +498,7 @@ def launched(monkeypatch):
         seen.append((site, conditions, more))
         return record
 
-    def neighbour(end):
+    def co_runner(end):
         @contextlib.contextmanager
         def training(order, spec, share, own=None):
             threads.append(own)
@@ -506,12 +507,12 @@ def launched(monkeypatch):
         monkeypatch.setattr(shared, "training", training)
 
     monkeypatch.setattr(shared, "launch", launch)
-    return SimpleNamespace(seen=seen, threads=threads, neighbour=neighbour, record=record)
+    return SimpleNamespace(seen=seen, threads=threads, co_runner=co_runner, record=record)
 
 
 @pytest.mark.parametrize("ended", [True, False])
 @pytest.mark.parametrize(("threads", "cpus", "wanted"), [(2, (0, 1), 2), (2, (1,), 1), (None, (0, 1), 1)])
-def test_a_neighbour_has_its_own_threads_and_no_more_than_cpus(monkeypatch, threads, cpus, wanted, ended):
+def test_a_co_runner_has_its_own_threads_and_no_more_than_cpus(monkeypatch, threads, cpus, wanted, ended):
     had, done = [], []
 
     @contextlib.contextmanager
@@ -525,7 +526,7 @@ def test_a_neighbour_has_its_own_threads_and_no_more_than_cpus(monkeypatch, thre
     order = order_of(Adapter())
     share = Share(cpus=cpus)
     order = replace(order, site=replace(order.site, data_of={"a": Path("/a"), "b": Path("/b")}))
-    with shared.training(order, asked.spec(mode="neighbour", workload="a"), share, threads) as live:
+    with shared.training(order, asked.spec(mode="co_runner", workload="a"), share, threads) as live:
         assert had == [(Path("/a"), {}, wanted, 0, share)] and not live.has_ended
         live.has_ended = ended
     assert done == ["killed", *([] if ended else ["it"])]
@@ -541,7 +542,7 @@ def test_a_neighbour_has_its_own_threads_and_no_more_than_cpus(monkeypatch, thre
         (None, "it died", False),
     ],
 )
-def test_what_a_neighbour_says_of_its_end_is_read_whole(monkeypatch, wrong, error, ended):
+def test_what_a_co_runner_says_of_its_end_is_read_whole(monkeypatch, wrong, error, ended):
     told = {"step_ends_ns": [10, 20, 40, 50], "seconds": 1.5, "cpu_s": 0.5} | (wrong or {})
     record = shared.LaunchRecord(status="ok", reason=None, clock=Clock(offset_ns=100, error_ns=1))
     if wrong is None:
@@ -558,17 +559,17 @@ def test_what_a_neighbour_says_of_its_end_is_read_whole(monkeypatch, wrong, erro
     assert live.has_ended == ended
 
 
-def test_a_launch_beside_a_neighbour_has_both_and_one_alone_the_counts(launched):
-    own = shared.Neighbour(launch="n", workload="alexnet", batch=4, steps=7, seconds=5.0, cpu_s=4.0)
-    launched.neighbour(lambda record: own)
+def test_a_launch_beside_a_co_runner_has_both_and_one_alone_the_counts(launched):
+    own = shared.CoRunner(launch="n", workload="alexnet", batch=4, steps=7, seconds=5.0, cpu_s=4.0)
+    launched.co_runner(lambda record: own)
     found = shared.launch_member("host", order_of(Adapter()), {}, "none")
-    assert found.ok and found.neighbour == own and found.scenario == "shared"
+    assert found.ok and found.co_runner == own and found.scenario == "shared"
     assert found.contention.reasons["throttled_s"] == shared.NOT_LIMITED
     alone = shared.launch_member(alone_of("host"), order_of(Adapter()), {}, "none")
-    assert alone.ok and alone.neighbour is None and alone.scenario == "single" and alone.contention
+    assert alone.ok and alone.co_runner is None and alone.scenario == "single" and alone.contention
 
 
-def test_what_was_not_measured_beside_a_neighbour_has_failed(launched, monkeypatch):
+def test_what_was_not_measured_beside_a_co_runner_has_failed(launched, monkeypatch):
     def goes(kind):
         def gone(record):
             raise kind("it was ended by SIGKILL")
@@ -581,7 +582,7 @@ def test_what_was_not_measured_beside_a_neighbour_has_failed(launched, monkeypat
         yield
 
     for kind in (shared.ConversationError, UnavailableError):
-        launched.neighbour(goes(kind))
+        launched.co_runner(goes(kind))
         found = shared.launch_member("host", order_of(Adapter()), {}, "none")
         assert (found.status, found.reason) == (
             "failed",
@@ -662,7 +663,7 @@ def campaign(units=8, names=NAMES, arm=None, **changes):
             record["contention"] = {"values": {"cpu_wait_s": scale - 1}, "reasons": {"cache_misses": "no PMU"}}
             if not read_role(name).is_alone:
                 own = {"launch": "n", "workload": "alexnet", "batch": 4, "steps": 6, "seconds": 8.0, "cpu_s": 6.0}
-                record["neighbour"] = own
+                record["co_runner"] = own
             launches[name] = record
         rows.append({"unit": number, "discarded": False, "voided": None, "launches": launches})
     slug = f".{layout.slug_of(arm)}" if arm else ""
@@ -687,7 +688,7 @@ def test_launch_names_hold_every_environment_twice():
     assert arms.used(NAMES, None) == (["docker", "host"], ())
 
 
-def test_a_neighbour_costs_by_the_run_alone_and_more_or_less_than_on_the_host(found):
+def test_a_co_runner_costs_by_the_run_alone_and_more_or_less_than_on_the_host(found):
     rows = found.verdicts.set_index(["metric", "launch", "reference"])
     for env, ratio in (("host", 1.6), ("docker", 1.3)):
         row = rows.loc[("real_s", env, alone_of(env))]
@@ -706,13 +707,13 @@ def test_rows_say_what_the_machine_did_and_what_it_does_not_count(found):
     assert list(own.loc[("docker", "cpu_wait_s"), "value"]) == pytest.approx([0.3] * 8)
     assert set(own.loc[("docker.alone", "cpu_wait_s"), "value"]) == {0.0}
     assert set(own.loc[("docker", "cache_misses"), "reason"]) == {"no PMU"}
-    assert set(own.loc[("docker", "neighbour_cpus"), "value"]) == {0.75}
-    assert ("docker.alone", "neighbour_cpus") not in own.index
+    assert set(own.loc[("docker", "co_runner_cpus"), "value"]) == {0.75}
+    assert ("docker.alone", "co_runner_cpus") not in own.index
     assert list(own.loc[("host", "waited_s"), "value"]) == pytest.approx([1.2] * 8)
-    assert own.loc[("docker", "neighbour_steps_per_s"), "value"].between(0.5, 2).all()
+    assert own.loc[("docker", "co_runner_steps_per_s"), "value"].between(0.5, 2).all()
 
 
-def test_a_run_that_failed_beside_its_neighbour_leaves_its_reason():
+def test_a_run_that_failed_beside_its_co_runner_leaves_its_reason():
     sealed = campaign(units=2)
     rows = builders.json_units(sealed)
     rows[0]["launches"]["docker"] = {"status": "failed", "reason": "its co-runner does not train: no room"}
@@ -753,7 +754,7 @@ def at_alexnet(found):
         ("lowest", None, ["host", "docker", "vm"], "vm", "open here"),
     ],
 )
-def test_what_a_paper_says_of_neighbours_is_judged_by_rule(found, results, rule, bound, environments, env, answer):
+def test_what_a_paper_says_of_co_runners_is_judged_by_rule(found, results, rule, bound, environments, env, answer):
     paper = load("nthu2018")
     bounds = {claim.bound.value: claim.bound for claim in paper.claims if claim.bound}
     own = next(claim for claim in paper.claims if claim.id == "shared_large_batches_above_30")
@@ -768,7 +769,7 @@ def test_what_a_paper_says_of_neighbours_is_judged_by_rule(found, results, rule,
 @pytest.mark.parametrize(
     ("docker", "answer"), [(1.0, "holds here"), (1.7, "does not hold here"), (1.295, "open here")]
 )
-def test_one_job_suffers_more_from_a_neighbour_than_another(found, results, docker, answer):
+def test_one_job_suffers_more_from_a_co_runner_than_another(found, results, docker, answer):
     """AlexNet 1.6 and 1.3 times by itself; the others as much less, or more, as is said."""
     own = next(claim for claim in load("nthu2018").claims if claim.id == "shared_alexnet_suffers_most")
     measured, rows = at_alexnet(found)
@@ -798,7 +799,7 @@ def test_the_papers_figure_shows_each_environment_by_itself_with_what_the_text_s
     assert "beside another job" in alt and "this workload is not part of this study" in alt
 
 
-def test_what_is_varied_beside_a_neighbour_is_no_arm_of_single_runs(found):
+def test_what_is_varied_beside_a_co_runner_is_no_arm_of_single_runs(found):
     measured, rows = judged(campaign(units=6, arm=arms.parse("limits=quota")))
     both = pd.concat([found.verdicts, rows])
     assert choice.arm_campaigns(both, "mnist_cnn") == []
@@ -847,7 +848,7 @@ def test_the_page_shows_each_cost_the_reason_and_what_was_not_counted(evidence):
     assert "Misses of the last cache: unavailable, no PMU" in answer.lacking
     with tempfile.TemporaryDirectory() as folder:
         html = pages.render(own, Path(folder))["environments.html"]
-    assert 'id="beside"' in html and "Docker, alone" in html
+    assert 'id="co_runner"' in html and "Docker, alone" in html
     taken = {row[0]: dict(zip(answer.meanwhile.columns, row, strict=True)) for row in answer.meanwhile.rows}
     assert taken["Host"]["Waited for a CPU"] != taken["Host, alone"]["Waited for a CPU"]
     assert scenarios.with_co_runner(evidence) == []

@@ -57,7 +57,7 @@ def test_the_report_reads_the_record_of_its_study(stamps, tmp_path):
     assert evidence._data_of(stamps, tmp_path)["tiny_imagenet"].rows == 2
 
 
-def test_a_neighbour_has_the_data_that_it_is_given(monkeypatch):
+def test_a_co_runner_has_the_data_that_it_is_given(monkeypatch):
     asked = []
     monkeypatch.setattr(co_runner, "data_of", lambda workload, record: asked.append(record) or (Path("there"), {}))
     chosen = loading.load_checked(project_root() / "config/nthu2018.yaml")

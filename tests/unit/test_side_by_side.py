@@ -93,8 +93,8 @@ def test_two_names_of_one_machine_are_no_sample():
 def test_stalls_that_leave_one_machine_open_leave_all_open():
     equal = {name: run(0.99, 1.01) for name in KINDS}
     assert [row["verdict"] for row in together(of_all(**equal))] == ["equivalent"]
-    equal["thin-2"] = run(0.99, 1.01, verdict=machines.BUT_FOR_STALLS)
-    assert [row["verdict"] for row in together(of_all(**equal))] == [machines.BUT_FOR_STALLS]
+    equal["thin-2"] = run(0.99, 1.01, verdict=machines.APART_FROM_STALLS)
+    assert [row["verdict"] for row in together(of_all(**equal))] == [machines.APART_FROM_STALLS]
 
 
 def test_what_is_not_of_the_headline_is_left_out():

@@ -106,7 +106,7 @@ def test_what_differs_has_a_path_of_its_own(planned):
     assert own.endswith("-skip.json")
     beside = [job for path, job in planned["config/path.yaml"].items() if path.endswith(".shared/sealed.json")]
     assert beside and all(own in job["input"] for job in beside)
-    assert all(any(f"--neighbour-data {own}" in param for param in job["params"]) for job in beside)
+    assert all(any(f"--co-runner-data {own}" in param for param in job["params"]) for job in beside)
 
 
 def test_what_runs_on_the_host_alone_has_no_image(planned):

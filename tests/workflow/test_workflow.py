@@ -232,15 +232,15 @@ def test_every_environment_trained_and_computed_the_same(smoke):
         assert (losses.max() - losses.min() <= 1e-5 * losses.mean()).all()
 
 
-def test_a_run_beside_a_neighbour_stands_in_units_rows_and_page(smoke):
+def test_a_run_beside_a_co_runner_stands_in_units_rows_and_page(smoke):
     sealed = read_sealed(smoke / "results/campaigns/smoke/box/mnist_cnn/rounds.host.shared/sealed.json")
     (unit,) = sealed.counted
     beside, alone = unit.launches["host"], unit.launches["host.alone"]
-    assert beside.neighbour.workload == "mnist_cnn" and beside.neighbour.steps > 0 and alone.neighbour is None
+    assert beside.co_runner.workload == "mnist_cnn" and beside.co_runner.steps > 0 and alone.co_runner is None
     metrics = pd.read_csv(smoke / "results/smoke/tables/metrics.csv")
     own = metrics[(metrics["scenario"] == "shared") & (metrics["metric"] == "slowdown")]
     assert set(own["launch"]) == {"host", "host.control"} and (own["value"] > 0).all()
-    assert 'id="beside"' in (smoke / "results/smoke/report/environments.html").read_text()
+    assert 'id="co_runner"' in (smoke / "results/smoke/report/environments.html").read_text()
 
 
 def test_instances_that_train_together_stand_in_units_rows_and_page(smoke):

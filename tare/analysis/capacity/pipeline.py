@@ -94,7 +94,7 @@ def metric_rows(record: PipelineRecord) -> Iterator[dict[str, Any]]:
     if record.no_cold:
         cold = replace(cell, levels={**cell.levels, "page_cache": "cold"}).row()
         yield {**identity, **cold, **unavailable(RATE, "1/s", SOURCE, record.no_cold)}
-    yield {**identity, **measured(DEMAND, demand(record), "1/s", "batch by the median step in memory")}
+    yield {**identity, **measured(DEMAND, demand(record), "1/s", "batch divided by the median step in memory")}
 
 
 def rates(record: PipelineRecord, confidence: float) -> list[Rate]:

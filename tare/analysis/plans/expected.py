@@ -59,8 +59,8 @@ SWEPT_S = 1.3  # a run of a sweep, beyond its steps
 PROFILE_S = 4.0  # a profiled launch beyond a whole run
 START_S = 3.5  # a first start
 PIPELINE_SAMPLE_S = 0.0011  # of the input alone, in the mean of its passes
-SHARED_TIMES = 1.2  # a whole run, in the mean of one with a neighbour and one alone
-GROUP_S, GROUP_TIMES, GRADIENT_BYTES = 3.5, 1.5, 4  # a group beyond starts and steps; its step by that of one alone
+SHARED_TIMES = 1.2  # a whole run, in the mean of one with a co-runner and one alone
+GROUP_S, GROUP_TIMES, GRADIENT_BYTES = 3.5, 1.5, 4  # a group beyond starts and steps; its step, relative to one
 COMPILED_S = {"inductor": 33.0}  # a whole run more
 COMMAND_S = 10.0  # a run of a command, of which nobody says anything
 REFUSED_S = 2.0  # a campaign of what this machine can't do, sealed with the reason
@@ -148,8 +148,8 @@ def round_s(study: Study, one: CampaignId) -> float:
     own, run = len(arms.launch_names(arm, one.environments, one.scenario)), _run(one.workload, job)
     if one.scenario == SHARED:
         assert study.shared is not None
-        neighbour_s = _run(study.shared.workload, study.shared).work.each_s
-        return own * (SHARED_TIMES * run.whole_s + RUN_S / 2 + neighbour_s)
+        co_runner_s = _run(study.shared.workload, study.shared).work.each_s
+        return own * (SHARED_TIMES * run.whole_s + RUN_S / 2 + co_runner_s)
     if one.scenario == DISTRIBUTED:
         assert study.distributed is not None
         return own * _group_s(study.distributed, one.workload, job, study.conditions.cpus)

@@ -161,7 +161,7 @@ def data(tree: Tree, notes: Notes) -> None:
 
 
 def _data_of(plan: Plan) -> Iterator[Mapping[str, Any]]:
-    for owner in (plan.provenance, plan.provenance.get("neighbour") or {}):
+    for owner in (plan.provenance, plan.provenance.get("co_runner") or {}):
         if isinstance(owner.get("data"), Mapping):
             yield owner["data"]
 

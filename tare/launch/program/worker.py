@@ -24,7 +24,7 @@ from tare.worker.frameworks import DEFAULT
 
 RECORD, SPEC, STARTED = "record.json", "spec.json", "record.json.started"
 CODE, MAIN = "code", "tare/worker/main.py"
-TALKING = ("neighbour",)  # modes whose worker is talked to
+TALKING = ("co_runner",)  # modes whose worker is talked to
 
 
 @dataclass(frozen=True)

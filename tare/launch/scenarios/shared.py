@@ -1,9 +1,9 @@
 """Two jobs on one machine: a launch trains while another one trains in a second instance of the same environment.
 
-The neighbour belongs to a launch and not to the unit, since it runs where that runs: `launch_member` starts it,
+The co-runner belongs to a launch and not to the unit, since it runs where that runs: `launch_member` starts it,
 waits until it trains, makes the launch, and ends it again. What the two may use of the CPUs is a level of the
-factor `limits` (tare.launch.limits); the launch without a neighbour has the same limits, so that the ratio of the
-two is what the neighbour costs, and not what the limits do.
+factor `limits` (tare.launch.limits); the launch without a co-runner has the same limits, so that the ratio of the
+two is what the co-runner costs, and not what the limits do.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from tare.launch.scenarios import Around, Problem
 from tare.launch.transport import Ready
 from tare.machine.contention import Counted, counted
 from tare.model.conditions import Conditions
-from tare.model.records.launches import Contention, LaunchRecord, Neighbour
+from tare.model.records.launches import Contention, CoRunner, LaunchRecord
 from tare.model.registry import SHARED
 from tare.model.roles import read_role
 from tare.model.specification import Specification
-from tare.worker.neighbour import PROTOCOL
+from tare.worker.co_runner import PROTOCOL
 from tare.worker.sampling import throttling
 
-END_S = 60.0  # for a neighbour to finish its step, and for its program to end
+END_S = 60.0  # for a co-runner to finish its step, and for its program to end
 NOT_LIMITED = "no quota of CPU time is set"
 QUOTA = "the quota of CPU time"
 
 
 @contextlib.contextmanager
 def surround(around: Around) -> Iterator[Problem]:
-    """Nothing: each launch of a unit has its own neighbour, or none."""
+    """Nothing: each launch of a unit has its own co-runner, or none."""
     yield lambda: None
 
 
 def launch_member(
-    name: str, order: Order, neighbour: Specification, level: str, *, threads: int | None = None
+    name: str, order: Order, co_runner: Specification, level: str, *, threads: int | None = None
 ) -> LaunchRecord:
-    """One launch of a unit while its neighbour trains, or without one where its role is to be alone.
+    """One launch of a unit while its co-runner trains, or without one where its role is to be alone.
 
-    What kept the neighbour from training, or ended it before the launch, is the reason why the launch failed: it
-    was not measured with a neighbour. `order`: of the launch; its site has the data of the neighbour's workload in
-    `data_of`. `threads`: of the neighbour's framework, where its share has as many CPUs; None for those of the
+    What kept the co-runner from training, or ended it before the launch, is the reason why the launch failed: it
+    was not measured with a co-runner. `order`: of the launch; its site has the data of the co-runner's workload in
+    `data_of`. `threads`: of the co-runner's framework, where its share has as many CPUs; None for those of the
     launch.
     """
     cpus = choose_cpus(order.conditions.cpus)
@@ -57,7 +57,7 @@ def launch_member(
         try:
             own, others = stack.enter_context(shared_out(level, cpus))
             if not read_role(name).is_alone:
-                live = stack.enter_context(training(order, neighbour, others, threads))
+                live = stack.enter_context(training(order, co_runner, others, threads))
         except (UnavailableError, ConversationError) as error:
             return LaunchRecord(status="failed", reason=f"its co-runner does not train: {error}")
         with counted(cpus) as counts:
@@ -77,7 +77,7 @@ def launch_member(
             record = record.replace(unseen=(*record.unseen, QUOTA))
         if live is not None:
             try:
-                record = record.replace(scenario=SHARED, neighbour=live.end(record))
+                record = record.replace(scenario=SHARED, co_runner=live.end(record))
             except (TareError, ConversationError) as error:
                 wrong = wrong or f"its co-runner did not finish its training: {error}"
         return record.replace(status="failed", reason=wrong) if wrong and record.ok else record
@@ -93,7 +93,7 @@ def at_share(conditions: Conditions, share: Share, threads: int | None = None) -
 
 @dataclass(kw_only=True)
 class Live:
-    """A neighbour that trains."""
+    """A co-runner that trains."""
 
     prepared: Ready
     talk: Conversation
@@ -101,7 +101,7 @@ class Live:
     conditions: Conditions
     has_ended: bool = False
 
-    def end(self, launch: LaunchRecord) -> Neighbour:
+    def end(self, launch: LaunchRecord) -> CoRunner:
         """Let it finish its step and end; what it did during a launch that has ended. Raises ConversationError: it
         has gone, does not answer, or says something else than what it did. UnavailableError: it failed.
         """
@@ -117,7 +117,7 @@ class Live:
             seconds, cpu_s = float(said["seconds"]), float(said["cpu_s"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConversationError(f"what it says of its end lacks {error}") from None
-        return Neighbour(
+        return CoRunner(
             launch=self.prepared.planned.name,
             workload=self.spec.workload,
             batch=self.spec.batch,
@@ -130,7 +130,7 @@ class Live:
 
 @contextlib.contextmanager
 def training(order: Order, spec: Specification, share: Share, threads: int | None = None) -> Iterator[Live]:
-    """A neighbour that has made its first steps and trains on; gone afterwards, whatever happens in between. Raises
+    """A co-runner that has made its first steps and trains on; gone afterwards, whatever happens in between. Raises
     ConversationError: it does not come to train; its reason.
     """
     site = replace(order.site, data=order.site.data_of[spec.workload], data_of={})

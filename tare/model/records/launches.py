@@ -551,7 +551,7 @@ class Instance(Record):
     deviations: tuple[str, ...] = ()
 
 
-class Neighbour(Record):
+class CoRunner(Record):
     """The job that trained while a launch ran."""
 
     # `launch`, `workload`, `batch`: which
@@ -646,7 +646,7 @@ class LaunchRecord(Record):
     vm: VirtualMachine | None = None
     # what its graph compiler said of its graphs on its streams; None where it said nothing there
     compiled: Mapping[str, int] | None = None
-    neighbour: Neighbour | None = None  # the job that trained while it ran; None where none did
+    co_runner: CoRunner | None = None  # the job that trained while it ran; None where none did
     contention: Contention | None = None  # of the machine meanwhile; None where nobody counted
     program: str = WORKER  # the kind of what ran, Tare's worker or a command
     # of a command, as of a child process; None for the worker, and for what was killed at its limit

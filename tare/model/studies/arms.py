@@ -50,7 +50,7 @@ STACK_SETTINGS: Mapping[str, Mapping[str, str]] = {
 INPUTS = {"input": ("real", "synthetic")}
 INSIDE = {**SETTINGS, **INPUTS}
 # What a co-runner is, and what keeps two jobs apart; the first level is the headline's of the scenario `shared`.
-SHARED_FACTORS = {"neighbour": ("large", "small"), "limits": ("none", "cpuset", "quota")}
+SHARED_FACTORS = {"co_runner_load": ("large", "small"), "limits": ("none", "cpuset", "quota")}
 # How instances that train together exchange gradients, and over what; factors of the scenario `distributed` alone.
 GROUPED = {
     "exchange": ("all-reduce", "parameter-server"),

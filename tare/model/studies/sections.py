@@ -70,7 +70,7 @@ LoaderWorkers = Annotated[int, Field(ge=0, le=1024)]
 Options = Mapping[Name, int | float]
 Sizes = Annotated[tuple[Annotated[int, Field(ge=4, le=67_108_864)], ...], Field(min_length=1)]
 Rows = Annotated[tuple[Annotated[int, Field(ge=16, le=65_536)], ...], Field(min_length=1)]
-SMALL_NEIGHBOUR = "neighbour=small"  # the arm of the scenario `shared` with a smaller second job
+SMALL_CO_RUNNER = "co_runner_load=small"  # the arm of the scenario `shared` with a smaller second job
 
 
 class Published(Record):
@@ -261,10 +261,10 @@ class Shared(OfScenario, Batch):
         return text and f"the second job, {self.workload}: {text}"
 
     def arms_of(self, workload: str) -> tuple[str, ...]:
-        """What is varied of a workload's campaign: `neighbour=small`, `limits=quota`."""
+        """What is varied of a workload's campaign: `co_runner_load=small`, `limits=quota`."""
         if not self._has_arms(workload):
             return ()
-        small = (SMALL_NEIGHBOUR,) if self.small_batch is not None else ()
+        small = (SMALL_CO_RUNNER,) if self.small_batch is not None else ()
         return (*small, *(f"limits={level}" for level in self.limits))
 
 

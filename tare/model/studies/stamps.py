@@ -60,8 +60,8 @@ def _programs(study: Study) -> Iterable[str]:
             found.update(closure.measurement(one.part, None, *names))
             continue
         frameworks = sorted({framework_of(study.stack), framework_of(one.stack)})
-        neighbour = study.shared.workload if study.shared and one.scenario == SHARED else None
-        found.update(closure.measurement(one.kind, one.workload, *names, frameworks, one.scenario, neighbour))
+        co_runner = study.shared.workload if study.shared and one.scenario == SHARED else None
+        found.update(closure.measurement(one.kind, one.workload, *names, frameworks, one.scenario, co_runner))
     return sorted(found)
 
 
@@ -142,8 +142,8 @@ def measuring(plan: Plan) -> tuple[str, ...]:
     if plan.is_command:
         return closure.measurement(COMMAND, None, *names)
     frameworks = sorted({framework_of(plan.stack), framework_of(arms.stack_of(plan.levels, plan.stack))})
-    neighbour = ((plan.part or {}).get("shared") or {}).get("workload")
-    return closure.measurement(plan.kind, plan.workload, *names, frameworks, plan.scenario, neighbour)
+    co_runner = ((plan.part or {}).get("shared") or {}).get("workload")
+    return closure.measurement(plan.kind, plan.workload, *names, frameworks, plan.scenario, co_runner)
 
 
 def _arm_of(plan: Plan) -> arms.Arm | None:

@@ -199,7 +199,7 @@ class Study(RoundsPart, CausesPart, SweepPart, ProfilePart, StartsPart, Ceilings
         environments: modules of envs/; host is the reference.
         stack_environments: those of them in which the other stacks run; all where it is not given.
         stacks_everywhere: other stacks that run in all of them all the same, without a setting.
-        shared: the neighbour, where `scenarios` names `shared`; None elsewhere, whatever a file says of it.
+        shared: the co-runner, where `scenarios` names `shared`; None elsewhere, whatever a file says of it.
         distributed: the group, where `scenarios` names `distributed`; None elsewhere, as `shared`.
         own_jobs: the user's own jobs, which a file names among `workloads`.
         machines: compute nodes to measure on, by the names of their results; none: this machine measures.

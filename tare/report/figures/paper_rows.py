@@ -343,7 +343,7 @@ def _of_units(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _ratios(given: Given, plot: Plot, workload: str, metric: str) -> Rows:
-    """Every environment by the host in one metric, or by itself without a neighbour."""
+    """The ratio of every environment to the host in one metric, or to itself without a co-runner."""
     at, alone = At(level=plot.arm, scenario=plot.scenario), metric == SLOWDOWN
     found = []
     for ratio in to_alone(given, workload, at) if alone else to_host(given, workload, metric, at):

@@ -11,7 +11,7 @@ from tare.literature.finding import listed
 from tare.model.tables import VERDICTS
 from tare.report.words.labels import HIGHER_IS_BETTER
 from tare.report.words.quantities import significant
-from tare.stats.intervals import BUT_FOR_STALLS
+from tare.stats.intervals import APART_FROM_STALLS
 
 TIMES_FROM = 2.0  # from twice or half on, a ratio reads better as "3 times" than as "200% longer"
 SMALLEST = 0.0001
@@ -48,7 +48,7 @@ def width_text(half_width: float) -> str:
 
 def verdict_text(verdict: str) -> str:
     """A verdict as people read it; tables keep the word that they have."""
-    return verdict.replace(BUT_FOR_STALLS, ", apart from stalls")
+    return verdict.replace(APART_FROM_STALLS, ", apart from stalls")
 
 
 def words(metric: str) -> tuple[str, str, str]:

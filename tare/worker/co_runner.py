@@ -16,7 +16,7 @@ from tare.worker.line import Line, reason_of
 from tare.worker.marks import Marks, now_ns
 from tare.worker.train import build, epoch, import_workload
 
-PROTOCOL = "tare-neighbour/1"
+PROTOCOL = "tare-co-runner/1"
 FIRST_STEPS = 2  # the first one does what is done once
 
 
@@ -47,7 +47,7 @@ def keep_training(
 
 
 def serve(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
-    """The life of a neighbour; returns what the record holds."""
+    """The life of a co-runner; returns what the record holds."""
     line = Line(PROTOCOL, spec.get("fifos"))
     try:
         framework, workload = import_workload(spec, marks, spec["threads"])
