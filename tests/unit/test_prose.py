@@ -23,9 +23,12 @@ from tare.stats.intervals import BUT_FOR_STALLS
 FOUND = pages()
 
 
-@pytest.mark.parametrize("name", [name for name in FOUND if not is_generated(name)])
+@pytest.mark.parametrize("name", FOUND)
 def test_a_page_keeps_to_the_style(name):
-    found = excesses(name, look(FOUND[name].read_text(encoding="utf-8")))
+    text = FOUND[name].read_text(encoding="utf-8")
+    if is_generated(name):  # a verdict in its tables
+        text = text.replace(BUT_FOR_STALLS.strip(), "")
+    found = excesses(name, look(text))
     assert not found, "\n" + "\n".join(found)
 
 
