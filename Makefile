@@ -19,7 +19,7 @@ OVER = $(if $(SCENARIOS),'scenarios=[$(SCENARIOS)]') $(if $(MINUTES),'minutes=$(
 ONLY = $(if $(strip $(OVER)),--config $(OVER))
 PYTHON = $(eval PYTHON := $(shell sh tare/runtimes/find_python.sh 2>/dev/null))$(PYTHON)
 NEED_PYTHON = test -n "$(PYTHON)" || { sh tare/runtimes/find_python.sh > /dev/null; exit 3; }
-# Where the home can't be written, Snakemake keeps what it keeps beside what we do.
+# Where the home is not writable, Snakemake keeps its files next to ours.
 CACHES = test -z "$${TARE_CACHE:-}" || test -w "$${XDG_CACHE_HOME:-$$HOME}" || export XDG_CACHE_HOME="$$TARE_CACHE/others"
 REPORT_PATH = import pathlib, sys; from tare.model.studies import layout, loading; \
 	print(pathlib.Path(layout.results_folder(loading.load_checked(sys.argv[1]).study), "report", "index.html").resolve())
@@ -33,7 +33,7 @@ ifneq ($(UNKNOWN),)
 $(error tare: make knows no variable $(UNKNOWN): $(or $(shell $(PYTHON) -c '$(NEAREST)' $(UNKNOWN) $(KNOWN) 2>/dev/null),(known: $(KNOWN))))
 endif
 
-help: ## what there is
+help: ## the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
 report: study-file setup ## environment, runtimes, data, images, runs, report (MINUTES=60: in about so long)
@@ -43,13 +43,13 @@ report: study-file setup ## environment, runtimes, data, images, runs, report (M
 study-file: # said before the set-up, which takes a minute
 	@$(NEED_PYTHON)
 	@test -f "$(STUDY)" || { echo "tare: there is no study file $(STUDY): there are $$(grep -ls '^study:' config/*.yaml | xargs)" >&2; exit 2; }
-	@grep -Eq '(^|[{,])[[:space:]]*"?study"?[[:space:]]*:' "$(STUDY)" || { echo "tare: $(STUDY): study missing: its results would be taken for those of the default study; give it a name of its own, as in \`study: mine\`" >&2; exit 2; }
+	@grep -Eq '(^|[{,])[[:space:]]*"?study"?[[:space:]]*:' "$(STUDY)" || { echo "tare: $(STUDY): study missing: its results would be taken for those of the default study; give it its own name, as in \`study: mine\`" >&2; exit 2; }
 
 smoke: ## the whole workflow on small settings
 	@$(MAKE) report STUDY=config/smoke.yaml
 
-# In three processes, which share out the parts that tests/conftest.py tells: on two processors, as many of the tests wait.
-# Tests give commands of make themselves, which are not to see what was said of this one.
+# In three processes, which share the parts that tests/conftest.py names: on two processors, because many tests wait.
+# Tests call make themselves; those calls must not see the options of this one.
 WORKERS ?= 3
 test: setup-test ## what the tests need, then those that meet everything at least once (ALL=1: all, as many as begin in MINUTES)
 	@unset MAKEFLAGS MAKELEVEL ALL MINUTES PYTEST_ARGS; export TARE_TEST_ALL=$(ALL) TARE_TEST_MINUTES=$(MINUTES); \
@@ -65,8 +65,8 @@ test-quick: ## unit tests without runtimes, images and network; it says what it 
 	@$(CRATE_CHECKS)
 	@.venv/bin/python -m pytest --quick -n $(WORKERS) tests/unit $(PYTEST_ARGS)
 
-# Its runs give commands of make themselves.
-faults: setup ## disturb a small study in each stage; the next run has to make it good (MINUTES=120; goes on when repeated)
+# Its runs call make themselves.
+faults: setup ## disturb a small study in each stage; the next run must repair it (MINUTES=120; goes on when repeated)
 	@unset MAKEFLAGS MAKELEVEL; .venv/bin/python benchmarks/faults.py $(if $(MINUTES),--minutes "$(MINUTES)")
 
 setup: ## the virtual environment and the container runtimes
@@ -82,8 +82,8 @@ doctor: setup ## what this machine can measure
 	@.venv/bin/python -m tare doctor
 
 # uv resolves faster than pip and writes every file's hash, for each Python of requires-python; torch's CPU build comes
-# from where pip is told to look. While a version stays its hashes stay, also those of files that are not there. What
-# the lock is for anyway is no marker of its lines.
+# from where pip is configured to look. While a version stays, its hashes stay, also those of missing files. The
+# platform that the lock is for anyway is no marker of its lines.
 LOCKED_FOR = platform_machine == 'x86_64' and platform_python_implementation == 'CPython' and sys_platform == 'linux'
 lock: setup ## resolve requirements/*.in again (UPGRADE=1: to the newest versions)
 	@export UV_FIND_LINKS="$$(.venv/bin/python -m pip config get global.find-links 2>/dev/null || true)"; \
@@ -138,7 +138,7 @@ clean: ## results and .venv; downloads and images in the cache stay
 	test -z "$$fixed" || { echo "tare: nothing was removed: $$PWD/$${fixed#./} "'$(FIXED)' >&2; exit 2; }
 	@$(CLEANED) -exec rm -rf {} +
 
-clean-runtimes: ## takes away what `make` installed on this machine, and images from its Docker; what was there before stays
+clean-runtimes: ## remove what `make` installed on this machine, and our images from its Docker; what was there before stays
 	@$(NEED_PYTHON)
 	@$(PYTHON) -m tare.runtimes.remove
 
@@ -148,7 +148,7 @@ clean-cache: ## the cache as well, after asking
 	test ! -e "$$cache" || { test -w "$$cache" && test -w "$$(dirname "$$cache")"; } \
 		|| { echo "tare: nothing was removed: $$cache "'$(FIXED)' >&2; exit 2; }; \
 	grep -q '"all": \[$$' "$$cache/runtimes/packages.json" 2>/dev/null \
-		&& echo "What tells which packages are ours goes with it: make clean-runtimes takes them away before"; \
+		&& echo "The list of packages that we installed goes with it: make clean-runtimes removes those packages first"; \
 	test ! -e "$$cache/runtimes/daemon-images.json" \
-		|| echo "What tells which images of the machine's Docker are ours goes with it: make clean-runtimes takes them away before"; \
+		|| echo "The list of our images in the machine's Docker goes with it: make clean-runtimes removes those images first"; \
 	read -r -p "Delete $$cache? [y/N] " answer; if [ "$$answer" = y ]; then rm -rf "$$cache"; else echo "kept"; fi

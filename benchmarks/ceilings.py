@@ -97,14 +97,14 @@ def introduction(facts: dict, repetitions: int) -> Iterator[str]:
     yield ""
     yield f"Machine: {facts['cpu_model']}, {facts['virtualisation']}, caches {sizes}."
     yield (
-        "likwid-bench (Debian's package `likwid`) is written in assembly and shares no code with PyTorch. "
+        "The program likwid-bench (Debian's package `likwid`) is in assembly and shares no code with PyTorch. "
         f"One thread on one core; {repetitions} repetitions of each program by turns, on fresh arrays; the best "
         "counts."
     )
     yield ""
     yield (
         "Both count bytes as STREAM does: two arrays for copy, three for triad, without the read of a written line "
-        "(write-allocate). PyTorch's `copy_` and `add(…, alpha=…, out=…)` store through the cache, so the matching "
+        "(write-allocate). PyTorch's `copy_` and `add(…, alpha=…, out=…)` store through the cache. So the matching "
         "kernels have ordinary stores: `copy_avx`, and `stream_sp_avx_fma` for the triad A = B + c x C."
     )
 

@@ -134,9 +134,10 @@ def page(found: Mapping[str, Any] | None) -> Iterator[str]:
     )
     yield from _prose(
         f"How much longer the steps of a choice take than in {places}. A place is an environment with a number of "
-        "threads and settings. Next to it is the mean regret of always taking the host with all threads (default), "
-        "the best place of the other networks (best so far), or a random place. Where an environment is left out, "
-        "the job's other places are in the training, and there is a choice for each environment and job."
+        "threads and settings. Next to it is the mean regret of three other choices. They are always the host with "
+        "all threads (default), the best place of the other networks (best so far), and a random place. Where an "
+        "environment is left out, the job's other places are in the training, and there is a choice for each "
+        "environment and job."
     )
     yield ""
     regrets = [[one.left_out, one.model, *_regrets(one)] for one in scores]
@@ -149,7 +150,7 @@ def page(found: Mapping[str, Any] | None) -> Iterator[str]:
         yield (
             f"The model {found['chosen']}. Each row was left out of the training."
             if is_former
-            else "The model that is chosen without each row's group. Of all rows, `tare optimise` uses "
+            else "The model that is chosen without each row's group. For all rows, `tare optimise` uses "
             f"{found['chosen']}."
         )
         yield ""

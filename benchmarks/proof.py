@@ -115,7 +115,7 @@ def stalls(campaigns: int) -> Iterator[str]:
         one environment {100 * PLANTED[0]:g}% of the steps take {100 * PLANTED[1]:g}% longer:
         {100 * PLANTED[0] * PLANTED[1]:.2g}% more of all time, inside the margin of 2%. Cells have this environment
         first, then one without planted stalls. Each interval claims 97.5%. Planted stalls may pass as “equivalent”
-        in at most 5% of campaigns. On the unquiet machine speed is a random walk of {100 * usual.drift:g}% a group,
+        in at most 5% of campaigns. On the unquiet machine speed is a random walk of {100 * usual.drift:g}% a group.
         {100 * usual.jump_share:g}% of groups change it for good by {100 * usual.jump:g}% (standard deviation), and
         {100 * usual.stall_share:g}% are 10 to {100 * usual.stall:g}% slower, in every environment. There, or where
         few steps are timed (rule of three), the interval of all time is wider than the margin. Then “apart
@@ -135,7 +135,7 @@ def worlds(campaigns: int) -> Iterator[str]:
     yield "## Worlds of units"
     yield ""
     yield prose(f"""
-        {campaigns} campaigns with fixed numbers of units, and environments with planted means of 0, 0.5 and 2%; the
+        {campaigns} campaigns with fixed numbers of units, and environments with planted means of 0, 0.5 and 2%. The
         table has the one that is covered least often. In the normal world the standard deviation is
         {100 * NORMAL_SPREAD:g}%. Each interval claims {100 * (1 - alpha):.2f}%; such a share has a standard error
         of {100 * binomial_error(1 - alpha, campaigns):.2f} points. In brackets: the median width relative to
@@ -158,14 +158,14 @@ def seconds(campaigns: int) -> Iterator[str]:
     yield "## Start seconds"
     yield ""
     yield prose(f"""
-        {campaigns} campaigns. The host takes {ONCE_S:g} s once (start, imports, exit); three environments take
+        {campaigns} campaigns. The host takes {ONCE_S:g} s once (start, imports, exit). Three environments take
         {", ".join(planted[:-1])} and {planted[-1]} more, and
-        {", ".join(f"{100 * step:g}%" for _, step in PLANTED_S.values())} more in every step, whose launches vary
+        {", ".join(f"{100 * step:g}%" for _, step in PLANTED_S.values())} more in every step. Their launches vary
         by {100 * NORMAL_SPREAD:g}%. Each interval of the seconds claims {100 * (1 - alpha / 2):.2f}%; such a share
         has a standard error of {100 * binomial_error(1 - alpha / 2, campaigns):.2f} points. “Excludes zero” is by
-        environment. A box of both parts claims {100 * (1 - alpha):.2f}%: it has to hold the true cost of jobs of
-        1 s to 12 days, and the length beyond which that is below 1%. The column has the environment for which it
-        does so least often.
+        environment. A box of both parts claims {100 * (1 - alpha):.2f}%: it must hold the true cost of jobs of
+        1 s to 12 days. It must also hold the length beyond which that is below 1%. The column has the
+        environment for which it does so least often.
     """)
     yield ""
     head = ["runs", "units", *planted, "excludes zero", "half-width", "all jobs in the box"]

@@ -125,7 +125,7 @@ Runs = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Conclusion:
-    """What a method says of B by A.
+    """What a method says of the ratio of B to A.
 
     Attributes:
         n: runs of either side, or pairs, or rounds.
@@ -424,11 +424,11 @@ def page(found: Mapping[str, Any]) -> str:
         "# What each method of measurement would have concluded",
         "",
         f"Written by `benchmarks/protocols.py`, which says how each method works. {found['workload']}, "
-        f"{found['epochs']} epoch(s) a run; measurements of a condition have equal machine time, in random order. "
+        f"{found['epochs']} epoch(s) a run. Measurements of a condition have equal machine time, in random order. "
         "B is A itself, so that every claim of a difference is false; or it takes "
-        f"{100 * found['planted']:g}% more processor time, and a miss is a measurement that does not say that B is "
-        f"slower. Medians have no interval: beyond {100 * found['claim_from']:g}% they count as a claim. The first "
-        "three methods read the same launches.",
+        f"{100 * found['planted']:g}% more processor time. Then a miss is a measurement that does not say that B "
+        f"is slower. Medians have no interval: beyond {100 * found['claim_from']:g}% they count as a claim. The "
+        "first three methods read the same launches.",
         "",
     ]
     for condition in measured:
@@ -460,7 +460,7 @@ def load_line(condition: str, rows: Sequence[Record]) -> str:
 
 
 def planted_seen(rows: Sequence[Record]) -> str:
-    """Processor time of B by A where a difference was planted, median of measurements, per cent."""
+    """Processor time of B relative to A where a difference was planted, median of measurements, per cent."""
     found = [
         statistics.fmean(run["cpu_s"] for run in row["b"]) / statistics.fmean(run["cpu_s"] for run in row["a"])
         for row in rows
@@ -498,7 +498,7 @@ def width_cell(part: Mapping[str, Any]) -> str:
 
 
 def repetition_table(condition: str, found: Mapping[str, Any]) -> list[str]:
-    """A row for each repetition and truth: B by A less one, half-width; bold where a difference is claimed."""
+    """A row for each repetition and truth: B / A less one, half-width; bold where a difference is claimed."""
     said = {
         (one["repetition"], round(one["truth"], 9), one["method"]): one
         for one in found["conclusions"]

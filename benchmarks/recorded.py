@@ -82,7 +82,7 @@ def recorded(folder: Path, alike: Sequence[str] = ()) -> Recorded:
     every = counted(read_rows(folder).units)
     found = [unit for unit in every if _is_sliced(unit)]
     if not found:
-        raise UserError(f"{folder} has no sliced round of both hosts yet")
+        raise UserError(f"{folder} has no sliced round of both hosts so far")
     return Recorded(
         folder=folder,
         workload=plan.workload,

@@ -51,8 +51,8 @@ def main() -> None:
     lines = [
         "Nothing differs here. Each simulated user compares three environments with the host and runs the study "
         "again, with fresh units, until one differs. The table says how many of "
-        f"{arguments.users} users have seen that by their k-th try (5% may; standard error {error:.2f} points): "
-        "where the k-th try spends 6 / (pi² k²) of alpha, and where every try spends all of it.",
+        f"{arguments.users} users have seen that by their k-th try (5% may; standard error {error:.2f} points). "
+        "The k-th try spends 6 / (pi² k²) of alpha, or every try spends all of it.",
         "",
         f"| launches | units | alpha | {' | '.join(f'by try {number}' for number in shown)} |",
         f"| --- | --- | --- | {' | '.join('---' for _ in shown)} |",

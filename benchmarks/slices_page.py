@@ -64,13 +64,13 @@ def _page_of_pacing(found: Mapping[str, Any]) -> Iterator[str]:
     yield _prose(f"""
         Written from `benchmarks/sliced_rounds_simulated.json` (`benchmarks/simulate_slices.py`). On the
         simulated machine equal runs one after the other differ by {_percent(like["sequential_sd"], 0)} (standard
-        deviation), its slowdown is correlated by {like["step_correlation"]:.2f} from one step of 30 ms to the
+        deviation). Its slowdown is correlated by {like["step_correlation"]:.2f} from one step of 30 ms to the
         next and by {like["correlation_1600_ms"]:.2f} over 1.6 s, and storms are one-sided. A round has two hosts
-        and four environments, a job {IMPORTS_S:g} s of imports and {STEPS} steps of {1000 * STEP_S:g} ms; the two
+        and four environments, a job {IMPORTS_S:g} s of imports and {STEPS} steps of {1000 * STEP_S:g} ms. The two
         phases may feel the noise differently. Expected seconds are wrong by 10% in common and by 1% each. The truth
         is the ratio of times in the long run. (The mean log-ratio of jobs alone that start at any instant is
         {100 * (both["alone"] - both["truth"]):+.1f}% from it at 40% in both.) The table has the standard deviation
-        of one round at true effects of {", ".join(SHOWN)}, for slices that are equal, by length or by phase. Biases
+        of one round at true effects of {", ".join(SHOWN)}. Slices are equal, by length or by phase. Biases
         are in the same order (standard error {100 * most:.1f} points at most). Launches do not vary in it.
     """)
     yield ""
@@ -91,8 +91,8 @@ def _page_of_pacing(found: Mapping[str, Any]) -> Iterator[str]:
     yield from _table(head, lines)
     yield ""
     yield _prose(f"""
-        Equal slices leave the longer job alone at its end ({_percent(both["tail"], 0)} of its time at 40% in both),
-        where it meets noise that no host met. Slices by phase tie the weight of a phase to its noise, and bias
+        Equal slices leave the longer job alone at its end ({_percent(both["tail"], 0)} of its time at 40% in both).
+        There it meets noise that no host met. Slices by phase tie the weight of a phase to its noise, and bias
         steps where phases differ much (below). Tare uses slices by length.
     """)
 
@@ -107,9 +107,10 @@ def _cells(entries: Sequence[Mapping[str, Any]], n: int, method: str) -> tuple[l
 def _page_of_intervals(found: Mapping[str, Any]) -> Iterator[str]:
     error = math.sqrt(found["alpha"] * (1 - found["alpha"]) / found["campaigns"])
     yield _prose(f"""
-        From here on launches vary by 1% between rounds. {found["campaigns"]} campaigns of each of
-        {len(found["covered"])} kinds (imports, steps or both; noise felt equally, or half as much in one phase;
-        slices by phase, and by length where imports differ), five comparisons each. Each interval claims
+        From here on launches vary by 1% between rounds. There are {found["campaigns"]} campaigns
+        of each of {len(found["covered"])} kinds, with five comparisons each. A kind is slower in imports, steps or
+        both. It feels noise equally, or half as much in one phase. Slices are by phase, and also by length where
+        imports differ. Each interval claims
         {_percent(1 - found["alpha"], 2)}; such a share has a standard error of {100 * error:.2f} points. Cells have
         the mean of all comparisons, the lowest, and the mean half-width.
     """)
@@ -150,8 +151,8 @@ def _page_of_intervals(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _page_of_the_rest(found: Mapping[str, Any]) -> Iterator[str]:
     yield _prose(f"""
-        Switches that cost time, {max(2, found["campaigns"] // 4)} campaigns of {MOST} rounds: the cost estimated
-        from the assigned quanta, and bias, coverage and half-width of the body (worst of four environments), by
+        Switches that cost time, {max(2, found["campaigns"] // 4)} campaigns of {MOST} rounds: the cost is estimated
+        from the assigned quanta. Bias, coverage and half-width of the body (worst of four environments) are by
         correction to long quanta. One cost for all adds little width, and holds only where switches cost the same
         everywhere.
     """)
@@ -182,7 +183,7 @@ def _page_of_the_rest(found: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield _prose(f"""
         Whole runs: a start of {START_S:g} s, the bodies above (slower in both by 0 to 40%) and an exit of
-        {EXIT_S:g} s, with {GROUPS} starts without a job in addition to those of the rounds.
+        {EXIT_S:g} s. In addition to those of the rounds there are {GROUPS} starts without a job.
     """)
     yield ""
     rows = []

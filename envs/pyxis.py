@@ -58,7 +58,7 @@ class Pyxis(Step):
         """`srun --container-image`; UnavailableError for a launch that is to have no network, or a separate one."""
         image = image_of(launch)
         if launch.isolate_network and launch.network is None:
-            raise UnavailableError(f"{self.title}: enroot shares the host's network: no launch can be without")
+            raise UnavailableError(f"{self.title}: enroot shares the host's network: no launch can be without it")
         if launch.network not in (None, "host"):
             raise UnavailableError(f"{self.title}: enroot enters no network of this machine")
         return [

@@ -4,8 +4,8 @@
 
 One row for each finding: what was published, what recomputing it gives, whether they agree, and a note from which a
 reader can redo it. Papers do not change, and nothing here looks at a machine: so Tare reads the table, and joins
-what it measured. Beside it stand the hashes of the table and of the files that it was computed from
-(papers/findings.sha256, for `sha256sum -c`); Tare refuses a table, or a paper's file, that is another.
+what it measured. papers/findings.sha256 (for `sha256sum -c`) holds the hashes of the table and of the files that it
+was computed from; Tare refuses a table, or a paper's file, that is another.
 
 Run it again where a file of config/published was added or put right.
 """
@@ -57,7 +57,7 @@ def findings(study: sources.Sources) -> list[Finding]:
         *roofline.findings(study),
         *recordings.specifications(study),
         *left,
-        *claims.verdicts(study, is_told=bool(left)),
+        *claims.verdicts(study, has_limits=bool(left)),
     ]
 
 
@@ -74,7 +74,7 @@ def table(studies: list[sources.Sources]) -> pd.DataFrame:
 
 
 def write(out: Path) -> pd.DataFrame:
-    """Write the table of every paper, and the hashes of it and of its sources beside it."""
+    """Write the table of every paper, and next to it the hashes of it and of its sources."""
     names = papers.paper_names()
     found = table([sources.load(name) for name in names])
     tables.write("findings", found, out)

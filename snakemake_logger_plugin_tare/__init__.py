@@ -49,13 +49,13 @@ _refused: list[str] = []
 
 
 def expect(seconds: Mapping[str, float]) -> None:
-    """Say about how long a job takes, by its rule; of what is not said no time left is told."""
+    """Say about how long a job takes, by its rule; other rules add no time left."""
     _expected.clear()
     _expected.update(seconds)
 
 
 def refuse(reason: str) -> None:
-    """Say why the rules end the workflow with their next error, which Snakemake tells with a traceback."""
+    """Say why the rules end the workflow with their next error, which Snakemake reports with a traceback."""
     _refused.append(reason)
 
 
@@ -72,7 +72,7 @@ class _Job:
 class LogHandler(LogHandlerBase):
     """Prints a line for each job on standard error (a dry run: on standard output).
 
-    A record of Snakemake has the attributes of its event, which no type tells: those methods take anything.
+    A record of Snakemake has the attributes of its event, which no type has: those methods take anything.
     """
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class LogHandler(LogHandlerBase):
         self._jobs: dict[int, _Job] = {}
         self._finished: set[int] = set()
         self._failed: dict[int, str] = {}
-        self._told_left = ""
+        self._last_left = ""
         self._because = ""
         self._group_because: str | None = None
         self._begun = self._ended = False
@@ -171,7 +171,7 @@ class LogHandler(LogHandlerBase):
             self._print(f"would send {_jobs(len(list(record.jobs)))} as one ({record.group_id}):")
 
     def _group_error(self, record: Any) -> None:
-        """Why jobs that were sent as one failed; each of them is told behind this."""
+        """Why jobs that were sent as one failed; each of them is reported after this."""
         tail = [line for path in _paths(record.aux_logs) for line in _tail(path)]
         self._group_because = slurm.why_a_group_failed(getattr(record, "external_jobid", None), tail)
 
@@ -203,12 +203,12 @@ class LogHandler(LogHandlerBase):
         self._failed[record.jobid] = job.title
         logs = [path for path in _paths(record.log) if _stamp(path) not in (None, job.logs.get(path))]
         tail = [line for path in logs for line in _tail(path)]
-        told = next((line for line in reversed(tail) if line.startswith("tare: ")), None)
-        told = told or _full()
+        reported = next((line for line in reversed(tail) if line.startswith("tare: ")), None)
+        reported = reported or _full()
         began = any(path in job.logs for path in logs)
         of_group = self._group_because if record.indent else None
-        reason = slurm.why_it_failed(str(record.rule_msg), told, tail, began) or told or of_group or record.rule_msg
-        reason = reason or (tail[-1] if tail else self._because or "it ended with an error")
+        reason = slurm.why_it_failed(str(record.rule_msg), reported, tail, began) or reported or of_group
+        reason = reason or record.rule_msg or (tail[-1] if tail else self._because or "it ended with an error")
         self._because = ""
         self._print(f"{self._head(job.number)} FAILED: rule {job.rule}, {job.title}")
         self._print(f"{INDENT}{_one_line(reason)}")
@@ -229,7 +229,7 @@ class LogHandler(LogHandlerBase):
             self._print(slurm.in_our_words(text))
 
     def _error(self, record: Any) -> None:
-        """What ended a job, which is told with it, or Snakemake; that has a traceback or a page for some of it."""
+        """What ended a job, which is printed with it, or Snakemake; it has a traceback or a page for some."""
         name, lines = str(getattr(record, "exception", None)), record.getMessage().strip().splitlines()
         if name == "RuleException" and self._jobs:
             self._because = lines[-1]
@@ -264,12 +264,12 @@ class LogHandler(LogHandlerBase):
         now_s, running = time.monotonic(), [job for job in self._jobs.values() if job.runs]
         left_s = sum(max(0.0, _expected.get(job.rule, 0.0) - (now_s - job.started_s)) for job in running)
         left_s += sum(_expected.get(rule, 0.0) * count for rule, count in self._waiting.items() if count > 0)
-        told = time_left(left_s) if _expected else ""
-        if told == self._told_left:
+        left = time_left(left_s) if _expected else ""
+        if left == self._last_left:
             return ""
-        self._told_left = told
+        self._last_left = left
         # Jobs behind one that failed are counted, and will not be run.
-        return f" ({'at most ' if self._failed else ''}{told} in all)"
+        return f" ({'at most ' if self._failed else ''}{left} in all)"
 
     def _last_line(self) -> str:
         if self.common_settings.dryrun:
@@ -301,9 +301,9 @@ class LogHandler(LogHandlerBase):
                 raise
 
 
-def _paths(told: Iterable[str]) -> list[Path]:
+def _paths(named: Iterable[str]) -> list[Path]:
     """Files as an event names them, some with a word in brackets behind."""
-    return [Path(text.split(" (")[0]) for text in told]
+    return [Path(text.split(" (")[0]) for text in named]
 
 
 def _jobs(count: int) -> str:

@@ -52,7 +52,7 @@ UNSEEN = (
     "its node must see this folder, the checkout with its .venv, and the cache: put them on a file system that the "
     "nodes share"
 )
-# An account that is not given is the site's own; why a job is not taken stands below its name.
+# An account that is not given is the site's own; why a job is not taken is printed below its name.
 NOT_WORTH_SAYING = re.compile(
     r"No SLURM account given, trying to guess|No account was given, not able to get a SLURM account"
     r"|Unable to guess SLURM account|Exception in run_job for rule "
@@ -73,7 +73,7 @@ def in_our_words(text: str) -> str:
 
 
 def is_noise(text: str) -> bool:
-    """Whether a warning or an error of the plugin tells a person nothing, or stands below a failed job as well."""
+    """Whether a warning or an error of the plugin is of no use, or is printed below a failed job as well."""
     return NOT_WORTH_SAYING.match(text) is not None
 
 
@@ -91,12 +91,12 @@ def why_a_group_failed(job: str | None, tail: Sequence[str]) -> str | None:
     return state and f"tare: Slurm ended job {job} ({state}): {STATES[state]}"
 
 
-def why_it_failed(said: str, told: str | None, tail: Sequence[str], began: bool) -> str | None:
+def why_it_failed(said: str, known: str | None, tail: Sequence[str], began: bool) -> str | None:
     """Why a job failed, by the words of the plugin for Slurm; None where those are not of it.
 
     Args:
         said: by the plugin.
-        told: what is known to be wrong, by the job itself or else.
+        known: what is known to be wrong, by the job itself or else.
         tail: of its logs.
         began: whether the rule's own log is of this run.
     """
@@ -109,10 +109,10 @@ def why_it_failed(said: str, told: str | None, tail: Sequence[str], began: bool)
     if (failed := FAILED_IN_SLURM.match(said)) is None:
         return None
     job, state = failed.groups()
-    if state in STATES and (told is None or state != "OUT_OF_MEMORY"):
+    if state in STATES and (known is None or state != "OUT_OF_MEMORY"):
         return f"tare: Slurm ended job {job} ({state}): {STATES[state]}"
-    if told is not None:
-        return told
+    if known is not None:
+        return known
     last = tail[-1][:100] if tail else "it wrote nothing"
     return (
         f"tare: Slurm job {job} failed: {last}"

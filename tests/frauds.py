@@ -1059,7 +1059,7 @@ CATALOGUE: tuple[Fraud, ...] = (
     _of("a number on a page is edited", edit_page, AS_IT_IS, "pages"),
     _of("a picture on a page is edited", edit_page_figure, AS_IT_IS, "pages"),
     _of("a section of a page is there twice, and the first is forged", add_section, AS_IT_IS, "pages"),
-    _of("a picture is put beside the pages", add_picture, AS_IT_IS, "pages"),
+    _of("a picture is put next to the pages", add_picture, AS_IT_IS, "pages"),
     _of(
         "a page says that another version wrote it, and a number is edited",
         edit_page_of_another_version,

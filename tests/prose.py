@@ -11,7 +11,10 @@ their words are looked at. Of the program's code, its names, comments and docstr
 from __future__ import annotations
 
 import argparse
+import ast
+import csv
 import io
+import json
 import re
 import sys
 import tokenize
@@ -231,6 +234,94 @@ def code_findings(source: str) -> Iterator[Finding]:
 def code_files(root: Path = ROOT) -> list[Path]:
     """Files of the program that the style's rules for code hold for."""
     return sorted(path for place in style()["code"]["files"] for path in root.glob(place))
+
+
+def spoken_files(root: Path = ROOT) -> list[Path]:
+    """Files with texts that users meet, in which the style's rules hold."""
+    return sorted({path for place in style()["spoken"]["files"] for path in root.glob(place)})
+
+
+def spoken(path: Path) -> list[str]:
+    """Texts of three words or more of one file.
+
+    They are strings of a module without its docstrings, cells of a table, text of a template or of a notebook, and
+    paragraphs of a page. Of YAML they are values and comments, of a Makefile or script comments and quoted strings.
+    """
+    source = path.read_text(encoding="utf-8")
+    texts_of = {
+        ".py": _strings, ".csv": _cells, ".j2": _template, ".ipynb": _cells_of_notebook, ".md": _paragraphs,
+        ".rst": _paragraphs, ".yaml": _values_and_comments, ".cff": _values_and_comments,
+    }.get(path.suffix, _comments_and_quoted)  # fmt: skip
+    found = [_CODE_SPAN.sub(CODE, " ".join(one.split())) for one in texts_of(source)]
+    return [one for one in found if len(one.split()) > 2]
+
+
+def _strings(source: str) -> Iterator[str]:
+    """Those of a module; an f-string is one, with 0 for each value."""
+    tree = ast.parse(source)
+    left_out = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if id(node) in left_out:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            parts = [part for part in node.values if isinstance(part, ast.Constant)]
+            left_out |= {id(part) for part in parts}
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "0" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _cells(source: str) -> Iterator[str]:
+    yield from (cell for row in csv.reader(source.splitlines()) for cell in row)
+
+
+def _template(source: str) -> Iterator[str]:
+    yield from re.split(
+        r"\{[{%#].*?[}%#]\}|<[^>]*>", re.sub(r"<style>.*?</style>", "", source, flags=re.DOTALL), flags=re.DOTALL
+    )
+
+
+def _cells_of_notebook(source: str) -> Iterator[str]:
+    for cell in json.loads(source)["cells"]:
+        if cell["cell_type"] == "markdown":
+            yield from _paragraphs("".join(cell["source"]))
+
+
+def _paragraphs(source: str) -> Iterator[str]:
+    for text in texts(source):
+        yield from [text.text] if text.is_table else sentences(text.text)
+
+
+def _values_and_comments(source: str) -> Iterator[str]:
+    held = [yaml.safe_load(source)]
+    while held:
+        one = held.pop()
+        held += one.values() if isinstance(one, dict) else one if isinstance(one, list) else []
+        if isinstance(one, str):
+            yield one
+    yield from _comments(source)
+
+
+def _comments_and_quoted(source: str) -> Iterator[str]:
+    yield from _comments(source)
+    for line in source.splitlines():
+        code = line.partition("#")[0]
+        yield from (text for two in re.findall(r"\"([^\"]*)\"|'([^']*)'", code) for text in two)
+
+
+def _comments(source: str) -> Iterator[str]:
+    """Comments: those of neighbouring lines as one."""
+    held: list[str] = []
+    for line in [*source.splitlines(), ""]:
+        found = re.search(r"(?:^|\s)##?\s+(.*)", line)
+        alone = found is not None and not line[: found.start()].strip()
+        if held and not alone:
+            yield " ".join(held)
+            held = []
+        if found:
+            held.append(found.group(1))
+        if held and not alone:
+            yield held.pop()
 
 
 def limits(name: str) -> Mapping[str, Any]:

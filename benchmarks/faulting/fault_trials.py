@@ -374,7 +374,7 @@ class Trial:
         with self.small(stage) as run:
             self.moment(run, stage)
             filler = fill(run.seen, LEAVE_KIB)
-            self.disturbed.append(f"filled but for {LEAVE_KIB} KiB")
+            self.disturbed.append(f"filled except for {LEAVE_KIB} KiB")
             self.status = self.over(run)
             filler.unlink()
             return self.recovered(run, stage)

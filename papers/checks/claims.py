@@ -4,9 +4,9 @@ Each claim is held against every figure that it names and against the logs. `hig
 `equal` asks whether largest and smallest differ by no more than EQUAL_WITHIN; `ordered` asks for the place of a
 model among others; `repays` whether building an image is paid back, and not by the first run. A comparison is clear
 where neither errors of reading a height off a figure nor the spread between its runs could turn it. Where there is
-one run in each environment no spread stands behind it: numbers as claimed may still be chance, and establish
+one run in each environment it has no spread: numbers as claimed may still be chance, and establish
 nothing. Where a claim is held against several numbers of one run, such as its last step and the mean of its steps,
-each may be off by as much as they lie apart.
+each may be off by as much as they differ.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ SET_METRICS = {"kernels_differ": "kernels", "same_files": "binaries"}
 ALPHA = 0.05  # of the difference of two means of several runs
 CONTRADICTED, ESTABLISHED = "contradicted", "established by its data"
 NOT_ESTABLISHED, NO_DATA = "not established by its data", "not recomputable"
+AGAIN = "Its numbers, done again"  # title of the section of a study's page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ class Shown:
         metric: of the values.
         holds: whether the values are as claimed.
         clear: whether reading errors, and the spread between runs where it is known, could not turn that.
-        repeated: whether several runs with a spread stand behind the values.
+        repeated: whether the values are of several runs with a spread.
         note: the values.
         claimed, against: the two values that decide, in base units of `unit`; None for sets.
         unit: of these.
@@ -65,9 +66,9 @@ class Shown:
     unit: str = "1"
 
 
-def apart(told: Iterable[Mapping[str, float]]) -> float:
-    """How far numbers of one run lie apart at most: each by environment, of the same runs; 0 of a single one."""
-    numbers = list(told)
+def apart(given: Iterable[Mapping[str, float]]) -> float:
+    """By how much numbers of one run differ at most: each by environment, of the same runs; 0 of a single one."""
+    numbers = list(given)
     runs = [[one[env] for one in numbers if env in one] for env in {env for one in numbers for env in one}]
     return max((max(run) - min(run) for run in runs), default=0.0)
 
@@ -181,9 +182,9 @@ def _compare(
         surely = ((high + error) / (low - error) - 1) if holds else ((high - error) / (low + error) - 1)
         clear = (surely <= EQUAL_WITHIN) == holds
         across = f"could move that across {EQUAL_WITHIN:.0%}"
-        open_end = f"; an error of {amount(error, unit)} in each {across}"
+        open_end = f". An error of {amount(error, unit)} in each {across}"
         if doubt.of != Doubt.of:
-            open_end = f"; {doubt.of} lie up to {amount(error, unit)} apart, which {across}"
+            open_end = f". {_capital(doubt.of)} differ by up to {amount(error, unit)}, which {across}"
         shares = f"{apart:.3%}" if apart < 0.001 else f"{apart:.1%}"
         note += f", {shares} between smallest and largest"
         claimed, against = high, low
@@ -196,7 +197,7 @@ def _compare(
         claimed, against = (min if (metric in RATES) != least else max)(judged), host
         worse = (host - claimed if metric in RATES else claimed - host) / host
         holds, clear = (worse >= bound if least else worse <= bound), abs(worse - bound) > 2 * error / host
-        open_end = f", by less than what errors of {amount(error, unit)} each could turn"
+        open_end = f". The gap to it is less than errors of {amount(error, unit)} each could turn"
         which = "least" if least else "worst"
         note += f"; the {which} is {worse:.1%} worse than {than}, where {bound:.0%} is claimed"
     else:
@@ -207,9 +208,9 @@ def _compare(
         gap = claimed - against if claim.rule == "highest" else against - claimed
         holds, clear = gap > 0, abs(gap) > 2 * error
         chance = " and chance" if doubt.chance else ""
-        open_end = f", by less than the errors of reading two heights{chance}, {amount(error, unit)} each"
+        open_end = f". The gap is less than the errors of reading two heights{chance}, {amount(error, unit)} each"
         if doubt.of != Doubt.of:
-            open_end = f"; {doubt.of} lie up to {amount(error, unit)} apart, so that this may be chance"
+            open_end = f". {_capital(doubt.of)} differ by up to {amount(error, unit)}, so this may be chance"
         note += f"; {claim.env} is {'' if holds else 'not '}the {claim.rule}"
     if not clear:
         note += open_end
@@ -241,7 +242,7 @@ def _sets(published: Sources, claim: Claim, workload: str) -> list[Shown]:
         theirs = sorted(set().union(*others) - kernels[claim.env])
         note = f"kernels in the logs: {counts}; {len(common)} in common"
         if own and theirs:
-            note += f"; on {claim.env} alone {', '.join(own)}; on others alone {', '.join(theirs)}"
+            note += f". On {claim.env} alone: {', '.join(own)}. On others alone: {', '.join(theirs)}"
     else:
         built = {env: _architectures(names) for env, names in kernels.items()}
         holds = len({tuple(names) for names in built.values()}) == 1
@@ -257,10 +258,10 @@ def _architectures(names: Sequence[str] | set[str]) -> list[str]:
     return sorted({match for name in names for match in ARCHITECTURE.findall(name)})
 
 
-def verdicts(published: Sources, *, is_told: bool) -> list[Finding]:
+def verdicts(published: Sources, *, has_limits: bool) -> list[Finding]:
     """What the study's own data say of each claim and workload, and the sentence for it.
 
-    `is_told`: whether there are findings of what can't be recomputed, so that a reader can be sent there.
+    `has_limits`: whether there are findings of what can't be recomputed, so that a reader can be sent there.
     """
     return [
         Finding(
@@ -269,11 +270,11 @@ def verdicts(published: Sources, *, is_told: bool) -> list[Finding]:
         )
         for claim in published.claims
         for workload in claim.subjects
-        for says, note in [_verdict(shown(published, claim, workload), is_told)]
+        for says, note in [_verdict(shown(published, claim, workload), has_limits)]
     ]  # fmt: skip
 
 
-def _verdict(found: Sequence[Shown], is_told: bool) -> tuple[str, str]:
+def _verdict(found: Sequence[Shown], has_limits: bool) -> tuple[str, str]:
     """What all that a claim was held against says of it, and why.
 
     CONTRADICTED where a figure or the logs clearly show otherwise. ESTABLISHED where all clearly show it, each from
@@ -281,9 +282,9 @@ def _verdict(found: Sequence[Shown], is_told: bool) -> tuple[str, str]:
     chance leave it open. NO_DATA where there are no data.
     """
     if not found:
-        there = "; what can't be recomputed stands among its numbers, done again" if is_told else ""
-        return NO_DATA, f"The study's data do not hold what this would take{there}."
-    note = f"{'; '.join(one.note for one in found)}."
+        there = f" '{AGAIN}' lists what cannot be recomputed." if has_limits else ""
+        return NO_DATA, f"The study's data do not hold what this would take.{there}"
+    note = f"{'. '.join(_capital(one.note) for one in found)}."
     if not all(one.repeated for one in found):
         note += " One run in each environment, so no spread."
     if any(one.clear and not one.holds for one in found):
@@ -347,12 +348,12 @@ def _order(
 ) -> Shown:
     unit = FIGURE_METRICS[claim.metrics[0]]
     turned = [pair for pair in known if values[pair[0]] <= values[pair[1]]]
-    told = listed([f"{model} {amount(values[model], unit)}" for model in claim.subjects if model in values])
+    shows = listed([f"{model} {amount(values[model], unit)}" for model in claim.subjects if model in values])
     wrong = f"; {listed([f'{one} is not above {other}' for one, other in turned])}" if turned else ""
     one, other = (turned or known)[0]
     return Shown(
         source="log" if where == "logs" else where, metric=claim.metrics[0], holds=not turned, clear=True,
-        note=f"{words(claim.metrics[0])} ({name}) in {where}: {told}{wrong}", claimed=values[workload],
+        note=f"{words(claim.metrics[0])} ({name}) in {where}: {shows}{wrong}", claimed=values[workload],
         against=values[other if one == workload else one], unit=unit,
     )  # fmt: skip
 
@@ -380,13 +381,13 @@ def _repaid(published: Sources, claim: Claim, model: str) -> list[Shown]:
         more = "" if saved_s > 0 else " more"
         paid = "is never paid back" if runs == NEVER else f"is paid back after {amount(runs, '1')} runs"
         where = next(iter(stated[name].values())).where
-        told = " and ".join(f"{env} {amount(numbers[env], 's')}" for env in (HOST, claim.env))
+        both = " and ".join(f"{env} {amount(numbers[env], 's')}" for env in (HOST, claim.env))
         note = (
-            f"{name} in {where}: {told}: a run of {times} {way} {amount(abs(saved_s), 's')}{more}, so that a build "
-            f"of {once} {paid}"
+            f"By {name} in {where}: {both}. A run of {times} {way} {amount(abs(saved_s), 's')}{more}, so that "
+            f"a build of {once} {paid}"
         )
         if not clear:
-            note += f"; numbers of one run lie up to {amount(error, 's')} apart, so that this may be chance"
+            note += f". Numbers of one run differ by up to {amount(error, 's')}, so this may be chance"
         found.append(
             Shown(
                 source="log" if where == "logs" else where, metric=claim.metrics[0], holds=1 < runs < NEVER,

@@ -1,4 +1,4 @@
-"""Each value of each figure: against the log of its own environment, and where else in the logs it stands.
+"""Each value of each figure: against its own environment's log, and where else in the logs it is.
 
 Swaps and repetitions are searched for, not listed: every number of the same metric in any log is tried.
 """
@@ -106,7 +106,7 @@ def fits(row: Any, log: Logged) -> bool:
 
 
 def findings(published: Sources) -> list[Finding]:
-    """One row per value: the label, and the log of its own environment."""
+    """One row per value: the label, and its own environment's log."""
     return [_value(published, row) for row in published.figures.itertuples()]
 
 
@@ -154,16 +154,16 @@ def _who(row: Any) -> str:
 
 def _source(metric: str) -> str:
     if metric == "hbm_transactions":
-        return "reads + writes of its own log"
+        return "in its own log reads + writes"
     if metric == "log2_intensity":
-        return f"log2 of FLOPs / (transactions x {TRANSACTION_BYTES} B) of its own log"
+        return f"in its own log, log2 of FLOPs / (transactions x {TRANSACTION_BYTES} B)"
     if metric == "log2_gflops":
-        return "log2 of FLOPs / kernel time of its own log, in GFLOP/s,"
+        return "in its own log, log2 of FLOPs / kernel time, in GFLOP/s,"
     return "its own log's"
 
 
 def whereabouts(published: Sources) -> list[Finding]:
-    """Where a value that its own log does not have stands instead: another log, another figure, or nowhere.
+    """Where a value is that its own log does not have: another log, another figure, or nowhere.
 
     A height read off a figure counts as another log's only where it fits one log and no second.
     """
@@ -186,7 +186,7 @@ def _whereabouts(published: Sources, row: Any) -> Iterator[Finding]:
     if near:
         where = listed([_where(row, one) for one in near])
         if len(near) > 1 and not pd.isna(row.error):
-            note = f"{row.printed} is not what its own log has, and fits the logs of {where}: reading cannot tell"
+            note = f"{row.printed} is not what its own log has, and fits the logs of {where}; reading cannot decide"
             yield _elsewhere(row, "not_in_logs", None, note, "not recomputable")
         else:
             note = f"{row.printed} is what the log of {where} has{_exchanged(published, row, near[0])}"
@@ -194,7 +194,7 @@ def _whereabouts(published: Sources, row: Any) -> Iterator[Finding]:
     elif far or twins:
         places = [f"the log of {one.workload} on {one.env}" for one in far] + twins
         value = far[0].value if far else row.value
-        yield _elsewhere(row, "repeated", value, f"{row.printed} also stands in {listed(places)}")
+        yield _elsewhere(row, "repeated", value, f"{row.printed} is also in {listed(places)}")
     else:
         slip = _one_digit(published, row)
         note = f"{row.printed} is in no log of {words(row.metric)}"

@@ -10,7 +10,7 @@ class Finding:
     """What was checked, and what came of it.
 
     Attributes:
-        figure: where it stands: number of a figure, `log`, `table I`, `text`, `section 4.1`.
+        figure: where it is: number of a figure, `log`, `table I`, `text`, `section 4.1`.
         check: machine name of the check; docs/published.md has them.
         metric: what it is about.
         unit: base unit of the numbers.
@@ -20,7 +20,7 @@ class Finding:
         claim: the claim that it is about.
         workload, env, batch: what it is about; None where it is about all.
         published, recomputed: numbers in `unit`; None where there is none.
-        basis: tells findings apart that differ in nothing else.
+        basis: distinguishes findings that differ in nothing else.
     """
 
     figure: str

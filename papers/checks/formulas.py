@@ -21,7 +21,7 @@ PERCENT = "%"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row of a table, beside what the formula gives for it.
+    """A row of a table, and what the formula gives for it.
 
     Attributes:
         table: its name.
@@ -41,7 +41,7 @@ class Row:
 
     @property
     def fits(self) -> bool:
-        """Whether the formula gives what was published, as far as the printed digits tell."""
+        """Whether the formula gives what was published, as far as the printed digits show."""
         return abs(self.product - self.said.exact) <= self.said.exact_rounding
 
 
@@ -83,7 +83,7 @@ def _product(factors: dict[str, Quantity]) -> Decimal:
     return total
 
 
-def _told(factors: dict[str, Quantity]) -> str:
+def _written(factors: dict[str, Quantity]) -> str:
     return " x ".join(f"{name} {quantity}" for name, quantity in factors.items())
 
 
@@ -92,13 +92,13 @@ def _row(formula: Formula, row: Row) -> Finding:
         figure=f"table {row.table}", check="formula", workload=row.fact.labels.get("model"),
         env=row.fact.labels.get("env"), metric=formula.result, unit=row.said.unit, published=row.said.value,
         recomputed=float(row.product), agrees=yes_no(row.fits),
-        note=f"By the formula of the {formula.where}: {_told(row.factors)} = "
-        f"{amount(float(row.product), row.said.unit)}; the table says {row.said}.",
+        note=f"By the formula of the {formula.where}: {_written(row.factors)} = "
+        f"{amount(float(row.product), row.said.unit)}. The table says {row.said}.",
     )  # fmt: skip
 
 
 def _ceiling(formula: Formula, rows: list[Row]) -> list[Finding]:
-    """The largest published value beside the formula's at 100%; none of a formula without a share."""
+    """The largest published value, and the formula's at 100%; none of a formula without a share."""
     largest = max(rows, key=lambda row: row.said.exact)
     if all(quantity.unit != PERCENT for quantity in largest.factors.values()):
         return []
@@ -107,8 +107,8 @@ def _ceiling(formula: Formula, rows: list[Row]) -> list[Finding]:
     most = _product(full)
     agree = abs(most - largest.said.exact) <= largest.said.exact_rounding
     note = (
-        f"The largest published value is {largest.said}; the most that the formula can give, whatever runs, is "
-        f"{_told(full)} = {amount(float(most), largest.said.unit)}."
+        f"The largest published value is {largest.said}. The most that the formula can give, whatever runs: "
+        f"{_written(full)} = {amount(float(most), largest.said.unit)}."
     )
     return [
         Finding(
@@ -119,7 +119,7 @@ def _ceiling(formula: Formula, rows: list[Row]) -> list[Finding]:
 
 
 def _solved(formula: Formula, rows: list[Row]) -> list[Finding]:
-    """A factor with a unit of its own, solved from the largest published value by the other factors."""
+    """A factor with its own unit, solved from the largest published value by the other factors."""
     largest = max(rows, key=lambda row: row.said.exact)
     found = []
     for name, stated in largest.factors.items():
@@ -133,7 +133,7 @@ def _solved(formula: Formula, rows: list[Row]) -> list[Finding]:
                 figure=f"table {largest.table}", check="formula_factor", metric=name, unit=stated.unit,
                 published=stated.value, recomputed=float(solved),
                 agrees=yes_no(abs(solved - stated.exact) <= slack),
-                note=f"{largest.said} / ({_told(rest)}) = {amount(float(solved), stated.unit)}; the study's "
+                note=f"{largest.said} / ({_written(rest)}) = {amount(float(solved), stated.unit)}; the study's "
                 f"files have {stated}.",
             )
         )  # fmt: skip
@@ -152,7 +152,7 @@ def _measured(formula: Formula, rows: list[Row]) -> Finding:
         moves = f"only {listed(varies)} varies" if varies else "nothing varies: it is one constant"
         note = (
             f"All {len(rows)} published values are the product of {listed(list(formula.factors))}, in which "
-            f"{moves}. Nothing was counted: it is no measurement of what ran."
+            f"{moves}. Nothing was counted: it is no measurement of the job that ran."
         )
     return Finding(
         figure=f"table {rows[0].table}", check="not_measured", metric=formula.result, unit="1",

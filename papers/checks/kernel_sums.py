@@ -1,8 +1,8 @@
 """The published sums over kernels, done again: maxima added up once each, against invocations x average.
 
 The profiler gives each kernel its number of invocations and, of each metric, the smallest, largest and average over
-them. Work that a kernel did is invocations x average. Throughput of several kernels is their bytes by their time,
-and a kernel's time follows from one metric of each kind: invocations x transactions x 32 bytes / throughput.
+them. Work that a kernel did is invocations x average. Throughput of several kernels is their bytes divided by their
+time, and a kernel's time follows from one metric of each kind: invocations x transactions x 32 bytes / throughput.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Sums:
         blind_bytes_per_s: by pass, the mean over kernels of the largest throughput, its number taken as GB/s.
         right_bytes_per_s: by pass, the same with its units.
         converted: by pass, how many kernels' largest throughput is not printed in GB/s.
-        mean_bytes_per_s: by pass, bytes by time.
+        mean_bytes_per_s: by pass, bytes divided by time.
         kernel_s: time of the kernels, from reads and from writes.
     """
 
@@ -102,7 +102,7 @@ def findings(published: Sources) -> list[Finding]:
 
 
 class _Log:
-    """The log of one workload in one environment beside the sums over its kernels."""
+    """The log of one workload in one environment, and the sums over its kernels."""
 
     def __init__(self, published: Sources, workload: str, env: str, own: Sums) -> None:
         self.own = own
@@ -110,7 +110,7 @@ class _Log:
         self.said = partial(summary, published, workload, env)
 
     def finding(self, check: str, metric: str, unit: str, recomputed: float, slack: float, note: str) -> Finding:
-        """What the log's summary says of a metric, beside what recomputing it gives."""
+        """What the log's summary says of a metric, and what recomputing it gives."""
         said = self.said(metric)
         agree = None if said is None else abs(said - recomputed) <= slack
         numbers: dict[str, Any] = {"published": said, "recomputed": recomputed}
@@ -143,14 +143,14 @@ class _Log:
                 yield self.follows(metric, "1", maxima, "the sum over its kernels of the largest invocation", 0)
 
     def throughput(self, name: str) -> Iterator[Finding]:
-        """Of reads or of writes: blind to units, with its units, and bytes by time."""
+        """Of reads or of writes: blind to units, with its units, and bytes divided by time."""
         metric, own = f"dram_{name}_bytes_per_s", self.own
         said, blind, right = self.said(metric), own.blind_bytes_per_s[name], own.right_bytes_per_s[name]
         units = f"The mean over {own.kernels} kernels of the largest throughput is {amount(right, 'B/s')}"
         if own.converted[name]:
             units += (
-                f"; with the numbers of {own.converted[name]} of them, which are not in GB/s, taken as GB/s it is "
-                f"{amount(blind, 'B/s')}"
+                f". It is {amount(blind, 'B/s')} with the numbers of {own.converted[name]} of them taken as GB/s, "
+                "which they are not in"
             )
         else:
             units += "; all of them are printed in GB/s, so that units change nothing"
@@ -158,21 +158,21 @@ class _Log:
             units += f". The log's summary, {amount(said, 'B/s')}, is of another run"
         mean = own.mean_bytes_per_s[name]
         note = (
-            "A mean over kernels counts a short kernel as much as a long one. Bytes by time, with transactions x "
-            f"{TRANSACTION_BYTES} B and the time that they take at a kernel's average throughput, "
-            f"{amount(own.kernel_s[name], 's')} in all, is {amount(mean, 'B/s')}"
+            "A mean over kernels counts a short kernel as much as a long one. The bytes are transactions x "
+            f"{TRANSACTION_BYTES} B. At each kernel's average throughput they take "
+            f"{amount(own.kernel_s[name], 's')} in all. Bytes divided by time: {amount(mean, 'B/s')}"
         )
         yield self.follows(metric, "B/s", blind, "the mean over its kernels, without looking at units,", CUT)
         yield self.finding("units", metric, "B/s", right, CUT, units)
         yield self.finding("mean_throughput", metric, "B/s", mean, CUT, note)
 
     def time(self) -> Finding:
-        """The time that the roofline's rate divides by, beside that of the kernels whose FLOPs it divides."""
+        """The time that the roofline's rate divides by, and that of the kernels whose FLOPs it divides."""
         said, took = self.said("kernel_s"), self.own.kernel_s["read"]
         note = (
             f"The {self.own.kernels} kernels that the FLOPs were counted of take {amount(took, 's')} by their "
             f"reads and {amount(self.own.kernel_s['write'], 's')} by their writes"
         )
         if said is not None:
-            note += f"; the rate is FLOPs by {amount(said, 's')}, {said / took:.1f} times as long"
+            note += f". The rate is FLOPs divided by {amount(said, 's')}, {said / took:.1f} times as long"
         return self.finding("kernel_time", "kernel_s", "s", took, 0.05 * took, note)

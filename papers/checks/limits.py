@@ -33,7 +33,7 @@ def _not_judged(published: Sources) -> list[Finding]:
     return [
         Finding(
             figure="text", check="not_judged", metric="claims", unit="1", agrees=yes_no(None),
-            note=f"{one.says} ({one.where}): {one.why_not}.",
+            note=f"{one.says.removesuffix('.')} ({one.where}). Not judged: {one.why_not}.",
         )
         for one in published.sentences
         if one.why_not is not None
@@ -41,7 +41,7 @@ def _not_judged(published: Sources) -> list[Finding]:
 
 
 def _lost(workload: str, env: str, metric: str, unit: str, said: float | None, note: str) -> Finding:
-    """A number of a log that cannot be had again."""
+    """A number of a log that cannot be computed again."""
     return Finding(
         figure="log", check="not_recomputable", workload=workload, env=env, metric=metric, unit=unit,
         published=said, agrees=yes_no(None), note=note,
@@ -64,8 +64,8 @@ def _lost_kernels(published: Sources) -> list[Finding]:
         rows = [f for f in published.text if f.id == "profile_rows" and f.labels.get("workload") == workload]
         of = f" of about {rows[0].quantity.printed} rows" if rows and rows[0].quantity else " rows"
         note = (
-            f"{amount(kept, '1')}{of} of the profile still stand under the name of their kernel: the log is a "
-            "screen capture that lost the rest, so that its sum cannot be done again."
+            f"{amount(kept, '1')}{of} of the profile are still listed by the name of their kernel. The log is a "
+            "screen capture that lost the rest, so its sum cannot be done again."
         )
         for metric in SUMMED:
             unit = "B/s" if metric.endswith("per_s") else "1"
@@ -86,7 +86,7 @@ def _no_backward(published: Sources) -> list[Finding]:
         most = f", none more than {int(own['invocations'].max())} times" if len(own) else ""
         note = (
             f"The profile lists {len(names)} kernels{most}; no name is one of a backward pass, though the program "
-            "trains. FLOPs and transactions of the whole training cannot be had from it."
+            "trains. It does not give FLOPs and transactions of the whole training."
         )
         found.append(_lost(workload, env, "kernels", "1", float(len(names)), note))
     return found
@@ -95,7 +95,7 @@ def _no_backward(published: Sources) -> list[Finding]:
 def _no_spread(published: Sources) -> list[Finding]:
     """Environments that were timed once."""
     times = published.logs[(published.logs["series"] == "environments") & (published.logs["metric"] == "real_s")]
-    note = "One run: no spread can be given, so that a difference cannot be told from chance."
+    note = "One run: it has no spread, so a difference may be chance."
     return [
         _lost(str(workload), str(env), "real_s", "s", float(own["value"].iloc[0]), note)
         for (workload, env), own in times.groupby(["workload", "env"], sort=False)
@@ -105,27 +105,27 @@ def _no_spread(published: Sources) -> list[Finding]:
 
 def _claimed_once(published: Sources) -> list[Finding]:
     """Numbers by environment that claims rest on, one for each."""
-    note = "One run: no spread can be given, so that a difference cannot be told from chance."
-    told = {name: claim.metrics[0] for claim in published.claims for name in claim.facts}
+    note = "One run: it has no spread, so a difference may be chance."
+    metrics = {name: claim.metrics[0] for claim in published.claims for name in claim.facts}
     return [
         Finding(
             figure="log" if fact.where == "logs" else fact.where, check="not_recomputable",
-            workload=fact.labels["model"], env=fact.labels["env"], metric=told[fact.id], unit=fact.quantity.unit,
+            workload=fact.labels["model"], env=fact.labels["env"], metric=metrics[fact.id], unit=fact.quantity.unit,
             published=fact.quantity.value, agrees=yes_no(None), note=note,
         )
         for fact in published.facts
-        if fact.id in told and fact.quantity and {"model", "env"} <= set(fact.labels) and fact.kind == "raw"
+        if fact.id in metrics and fact.quantity and {"model", "env"} <= set(fact.labels) and fact.kind == "raw"
     ]  # fmt: skip
 
 
 def _repetitions(published: Sources) -> list[Finding]:
-    """Changes that a text states, where it states no number of runs, or one: no spread stands behind them."""
+    """Changes that a text states, where it states no number of runs, or one: they have no spread."""
     stated = next((fact for fact in published.text if fact.id == "repetitions"), None)
     if stated is None or (stated.quantity is not None and stated.quantity.value > 1):
         return []
     said = "of one run" if stated.quantity else "without the number of their runs"
     changes = [fact for fact in published.facts if fact.quantity and fact.labels.get("scenario")]
-    note = f"Its numbers are given {said} ({stated.where}) and without a spread: no change can be told from chance."
+    note = f"Its numbers are given {said} ({stated.where}) and without a spread: any change may be chance."
     return [
         Finding(
             figure="text", check="not_recomputable", metric="spread", unit="1", published=float(len(changes)),
@@ -135,7 +135,7 @@ def _repetitions(published: Sources) -> list[Finding]:
 
 
 def _no_labels(published: Sources) -> list[Finding]:
-    """Figures whose values stand in no text: nothing can be held against them."""
+    """Figures whose values are in no text: nothing can be held against them."""
     listed = next((fact.names for fact in published.text if fact.id == "figures_without_labels"), ())
     note = (
         "Its bars' labels are not in the text, only in the picture: no value of it can be recomputed or compared."

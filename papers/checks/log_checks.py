@@ -26,7 +26,7 @@ def _operations(published: Sources) -> pd.DataFrame:
 
 
 def _totals(published: Sources) -> list[Finding]:
-    """Total = calls x average, as far as the printed digits tell."""
+    """Total = calls x average, as far as the printed digits show."""
     found = []
     for (workload, env, metric), rows in _operations(published).groupby(["workload", "env", "metric"], sort=False):
         printed = {row.statistic: parse(row.printed, f"{workload} {env} {metric}") for row in rows.itertuples()}
@@ -69,8 +69,8 @@ def _repeats(published: Sources) -> list[Finding]:
 def _repeat(published: Sources, workload: str, first: str, second: str, equal: int, compared: int) -> Finding:
     same = equal == compared
     note = (
-        f"Of {compared} averages, smallest and largest times of copies and fills, {equal} are the same to the last "
-        f"printed digit in the logs of {first} and {second}."
+        f"Times of copies and fills (average, smallest, largest): {equal} of {compared} are the same to the last "
+        f"digit in the logs of {first} and {second}."
     )
     if same:
         note += " Two independent runs do not do that."

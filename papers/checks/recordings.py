@@ -2,7 +2,7 @@
 
 The file of the study names, by model and environment, the rows of a recording (`recorded_rows`), those that are its
 own (`own_rows`), and the largest and mean value of a quantity over its own rows (`own_<quantity>_max`,
-`own_<quantity>_mean`). Each row of a table is a finding too: Tare tells beside it what this machine has.
+`own_<quantity>_mean`). Each row of a table is a finding too: Tare adds what this machine has.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _copied(published: Sources, model: str, env: str, recorded: Quantity, own: Q
 
 
 def _own(published: Sources, table: str, row: Fact) -> list[Finding]:
-    """The maximum that a table has against the largest of the recording's own rows, and their mean beside it."""
+    """The maximum that a table has against the largest of the recording's own rows, and their mean."""
     model, env, said = row.labels.get("model"), row.labels.get("env"), row.quantity
     if model is None or env is None or said is None:
         return []
@@ -62,7 +62,7 @@ def _own(published: Sources, table: str, row: Fact) -> list[Finding]:
         agree = abs(said.exact - quantity.exact) <= said.exact_rounding + quantity.exact_rounding
         note = f"The table's maximum is {said}; the largest of the recording's own rows is {quantity}."
         if not agree and (other := _elsewhere(published, table, row)):
-            note += f" {said} is the maximum of {other}, whose rows stand copied in this recording."
+            note += f" {said} is the maximum of {other}, whose rows this recording repeats."
         found.append(
             Finding(**about, check="own_maximum", recomputed=quantity.value, agrees=yes_no(agree), note=note)
         )
@@ -84,7 +84,7 @@ def _elsewhere(published: Sources, table: str, row: Fact) -> str | None:
 
 
 def specifications(published: Sources) -> list[Finding]:
-    """A row for each row of each table; names stand in the note."""
+    """A row for each row of each table; names are in the note."""
     return [
         Finding(
             figure=f"table {table}", check="specification", workload=row.labels.get("model"),

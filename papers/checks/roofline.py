@@ -28,7 +28,7 @@ COLUMNS = (
     "roof_flop_per_s", "roof_bytes_per_s", "bound", "device",
 )  # fmt: skip
 PRECISION: Precision = "fp32"
-# What a peak is that stands in a roofline, in words.
+# The peaks that a roofline may draw, in words.
 PEAKS: dict[Precision | None, str] = {
     "fp16_tensor": "what tensor cores reach in half precision",
     "bf16_tensor": "what tensor cores reach in bfloat16",
@@ -122,7 +122,7 @@ def _ridge(published: Sources, figure: str) -> Finding:
 def _roof(published: Sources, figure: str, device: str, drawn: float, right: float, workload: str) -> Finding:
     note = (
         f"{_precision(published, workload)} The {PRECISION} roof of the {device} in the log is "
-        f"{amount(right, 'FLOP/s')} by its datasheet; {amount(drawn, 'FLOP/s')} is "
+        f"{amount(right, 'FLOP/s')} by its datasheet. {amount(drawn, 'FLOP/s')} is "
         f"{PEAKS.get(drawn_precision(published), 'no peak of that')}. The roof that was drawn is "
         f"{drawn / right:.1f} times too high."
     )

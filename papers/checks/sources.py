@@ -82,7 +82,7 @@ def load(paper: str, folder: Path | None = None) -> Sources:
 
 
 def read_kernels(path: Path) -> pd.DataFrame:
-    """One row per kernel and metric, in base units beside the printed numbers; empty where there is no file.
+    """One row per kernel and metric, in base units, and the printed numbers; empty where there is no file.
 
     Raises:
         UserError: a column too many or too few, a number or unit that is broken, an unknown metric or workload; the

@@ -78,8 +78,8 @@ def _devices(published: Sources) -> list[Finding]:
         )
         note = f"The table says {model}; {named}"
         found.append(_finding(where, "gpu", "text", fits in device.lower(), note, workload=workload))
-    told = listed([f"{device} for {workload}" for workload, device in devices.items()])
-    note = f"The text says that all ran on the same hardware; the logs name {told}."
+    named = listed([f"{device} for {workload}" for workload, device in devices.items()])
+    note = f"The text says that all ran on the same hardware; the logs name {named}."
     used = float(len(set(devices.values())))
     return found + [
         _against("text", fact.id, "1", fact.quantity.value, used, note)
@@ -114,11 +114,11 @@ def _best_batches(published: Sources) -> list[Finding]:
             continue
         for source, times in _times_by_batch(published, workload).items():
             best = min(times, key=lambda batch: times[batch])
-            told = listed([f"{batch}: {amount(value, 's')}" for batch, value in sorted(times.items())])
-            note = f"The text says {fact.quantity.printed}; real time by batch size, {told}: the least at {best}."
+            each = listed([f"{batch}: {amount(value, 's')}" for batch, value in sorted(times.items())])
+            note = f"The text says {fact.quantity.printed}. Real time by batch size, {each}: the least at {best}."
             claimed = int(fact.quantity.value)
             if claimed not in times:
-                note += f" There is none at {claimed}."
+                note += f" It has no time at {claimed}."
             about = {"workload": workload, "env": "host"}
             found.append(_against(source, "best_batch", "1", float(claimed), float(best), note, **about))
     return found
@@ -152,7 +152,7 @@ def _profiled_batches(published: Sources) -> list[Finding]:
             continue
         used, best = float(batches.pop()), facts[0].quantity.value
         note = (
-            f"The text takes the best batch size, {best:.0f}, for the experiments; the profiler's logs lie in "
+            f"The text takes the best batch size, {best:.0f}, for the experiments; the profiler's logs are in "
             f"folders of batch size {used:.0f}."
         )
         found.append(_against("text", "batch", "1", best, used, note, workload=str(workload)))
@@ -207,8 +207,8 @@ def _loss(fact: Fact) -> Finding:
     """A loss that is no number: nothing was trained, and what was timed is another computation."""
     value = fact.quantity.value if fact.quantity else _number(fact.names[0])
     finite = value is not None and math.isfinite(value)
-    told = str(fact.quantity) if fact.quantity else fact.names[0]
-    note = f"The last loss in the {fact.where} is {told}."
+    last = str(fact.quantity) if fact.quantity else fact.names[0]
+    note = f"The last loss in the {fact.where} is {last}."
     if not finite:
         note += " A job whose loss is no number trains nothing: its times are those of another computation."
     return Finding(

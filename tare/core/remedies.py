@@ -36,7 +36,7 @@ def require(paths: Iterable[Path]) -> None:
     if missing:
         command = shlex.join(["--cores", "1", *missing])
         raise UserError(
-            f"no {' and no '.join(missing)} yet: make {'it' if len(missing) == 1 else 'them'} with "
+            f"no {' and no '.join(missing)} so far: make {'it' if len(missing) == 1 else 'them'} with "
             f"`{own_program('snakemake')} {command}`"
         )
 

@@ -71,7 +71,7 @@ class Confound:
     def __str__(self) -> str:
         """As a sentence has it."""
         return (
-            f"Of this {self.workload} has {self.alike}; what is left, {self.left}, is not the level's own: "
+            f"{self.workload} has {self.alike} of this; what is left, {self.left}, is not the level's own: "
             f"{self.share_text}."
         )
 

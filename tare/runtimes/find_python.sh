@@ -1,6 +1,6 @@
 #!/bin/sh
 # Prints the Python that Tare is set up with: a CPython 3.11, 3.12 or 3.13 that starts, the oldest first, and one that
-# brings ensurepip before one that does not. Where there is none it says in one line what to do, with status 3.
+# brings ensurepip before one that does not. If none is found, it says in one line what to do, with status 3.
 
 unset PYTHONPATH PYTHONHOME  # packages of another Python's
 
@@ -13,6 +13,6 @@ sys.exit(platform.python_implementation() != 'CPython' or '%d.%d' % sys.version_
         done
     done
 done
-echo "tare: Tare needs a CPython 3.11, 3.12 or 3.13 on Linux, and there is none here (on Debian 12 or 13 and Ubuntu" \
+echo "tare: Tare needs a CPython 3.11, 3.12 or 3.13 on Linux, and found none (on Debian 12 or 13 and Ubuntu" \
     "24.04: apt-get install python3 python3-venv)" >&2
 exit 3

@@ -151,7 +151,7 @@ def test_our_own_python_is_one_that_fits():
 def test_without_a_python_one_line_says_what_to_install(tmp_path):
     done = find_python(tmp_path)
     assert done.returncode == 3 and done.stdout == "" and done.stderr.count("\n") == 1
-    assert "Tare needs a CPython 3.11, 3.12 or 3.13 on Linux, and there is none here" in done.stderr
+    assert "Tare needs a CPython 3.11, 3.12 or 3.13 on Linux, and found none" in done.stderr
     assert "apt-get install python3 python3-venv" in done.stderr
 
 

@@ -452,7 +452,7 @@ def test_what_cant_be_recomputed_is_pointed_to_only_where_the_audit_tells_of_it(
     assert ("not_recomputable" in set(audit.judge(paper, here())["check"])) == is_told
     table = claims.judge_claims(paper, here())
     notes = table.loc[table["published_says"] == "not recomputable", "published_note"]
-    assert len(notes) and set(notes.str.contains("stands among its numbers, done again")) == {is_told}
+    assert len(notes) and set(notes.str.contains("'Its numbers, done again' lists")) == {is_told}
     assert not notes.str.contains("below").any()
 
 

@@ -1,4 +1,4 @@
-"""Graph compilers beside none: compile time, later steps, and the step from which on compiling pays."""
+"""Graph compilers compared with none: compile time, later steps, and the step from which on compiling pays."""
 
 import pandas as pd
 import pytest

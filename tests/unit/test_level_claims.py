@@ -135,7 +135,7 @@ def test_what_another_workload_does_not_show_is_a_number_of_its_own():
             found += [{**row, "workload": workload} for row in rows(level, seconds, spread=0.001)]
     tables = Tables(metrics=pd.DataFrame(found).assign(reason=None))
     answer = faster(claim(), "mnist_cnn_scripts", (), tables)
-    assert "is +100% [" in answer.evidence and f"Of this {WORKLOAD} has +25% [" in answer.evidence
+    assert "is +100% [" in answer.evidence and f"{WORKLOAD} has +25% [" in answer.evidence
     assert "what is left, +60% [" in answer.evidence
     assert "what is left" not in faster(claim(), WORKLOAD, (), tables).evidence
     confound = confound_of(claim(), "mnist_cnn_scripts", tables)

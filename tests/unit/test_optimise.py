@@ -1360,7 +1360,7 @@ def test_the_benchmark_of_predictions_writes_the_page_with_all_that_was_measured
     assert "\n".join(module.page(read_json(module.KEPT))) + "\n" == page
     assert "| workload | linear | 234 | 0 | " in page and "| environment | roofline | 234 | 0 | " in page
     assert "## By batch range" in page and "| 64 to 255 | 156 | " in page and "| SqueezeNet 1.1 | 18 | 0 | " in page
-    assert "| workload | chosen | 234 | 0 | " in page and "Of all rows, `tare optimise` uses roofline." in page
+    assert "| workload | chosen | 234 | 0 | " in page and "For all rows, `tare optimise` uses roofline." in page
     assert "not recomputed" not in page and "within 3% of the best" in page
     assert re.search(r"\| CNN on MNIST \| host, .* \| yes \| [\d.]+ s \| [\d.]+ s \| [+-]", page)
     best = "host, torch-2.13, 2 threads, batch 64, layout=channels-last"

@@ -1,9 +1,5 @@
 """Documents keep to tests/style.yaml: sentences that can be read, the field's words, nothing that it bans."""
 
-import ast
-import csv
-import re
-
 import pytest
 from prose import (
     ROOT,
@@ -11,10 +7,11 @@ from prose import (
     code_files,
     code_findings,
     excesses,
-    is_generated,
     look,
     pages,
     sentences,
+    spoken,
+    spoken_files,
     style,
     texts,
     written_words,
@@ -23,7 +20,7 @@ from prose import (
 FOUND = pages()
 
 
-@pytest.mark.parametrize("name", [name for name in FOUND if not is_generated(name)])
+@pytest.mark.parametrize("name", FOUND)
 def test_a_page_keeps_to_the_style(name):
     found = excesses(name, look(FOUND[name].read_text(encoding="utf-8")))
     assert not found, "\n" + "\n".join(found)
@@ -109,40 +106,45 @@ def test_a_glossary_is_short():
     assert 20 < text.count("\n- **") <= 40
 
 
-# What users read of these: pages, answers, help and messages.
-SPOKEN = sorted((ROOT / "tare").rglob("*"))
-
-
-def texts_of(path):
-    """Texts of three words or more: of a module without its docstrings, a table, a template."""
-    source = path.read_text(encoding="utf-8")
-    if path.suffix == ".csv":
-        found = [cell for row in csv.reader(source.splitlines()) for cell in row]
-    elif path.suffix == ".j2":
-        found = re.split(r"\{[{%#].*?[}%#]\}|<[^>]*>", re.sub(r"<style>.*?</style>", "", source, flags=re.DOTALL))
-    else:
-        tree = ast.parse(source)
-        about = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        found = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in about]
-    return [" ".join(one.split()) for one in found if isinstance(one, str) and len(one.split()) > 2]
-
-
-@pytest.mark.parametrize(
-    "path",
-    [path for path in SPOKEN if path.suffix in (".py", ".csv", ".j2")],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
+@pytest.mark.parametrize("path", spoken_files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_users_read_has_no_banned_word(path):
-    assert [(name, text) for text in texts_of(path) for name, _ in banned(text)] == []
+    texts = spoken(path)
+    assert [(name, text) for text in texts for name, _ in banned(text)] == []
 
 
-def test_texts_of_modules_and_templates_are_found(tmp_path):
-    (tmp_path / "a.py").write_text('"""Words of it are told."""\nX = f"it is told {1} times, of its own" + "one"\n')
-    (tmp_path / "a.j2").write_text("<p>{{ told }} lies in a folder</p>")
-    (tmp_path / "a.csv").write_text('a,"it stands, it says, there"\n')
-    assert texts_of(tmp_path / "a.py") == ["it is told", "times, of its own"]
-    assert texts_of(tmp_path / "a.j2") == ["lies in a folder"]
-    assert texts_of(tmp_path / "a.csv") == ["it stands, it says, there"]
+def test_all_files_with_texts_that_users_meet_are_looked_at():
+    found = {str(path.relative_to(ROOT)) for path in spoken_files()}
+    assert {"papers/findings.csv", "config/config.yaml", "config/published/nthu2018.yaml", "Makefile"} <= found
+    assert {"CHANGELOG.md", "tare/runtimes/find_python.sh", "notebooks/why.ipynb", "envs/docker.py"} <= found
+    assert len(found) > 500
+
+
+TEXTS = {
+    "a.py": (
+        '"""Words of it are told."""\nX = f"it is told {1} times, " f"of {X} of its own" + "one"\n',
+        ["it is told 0 times, of 0 of its own"],
+    ),
+    "a.j2": ("<p>{{ told }} lies in a folder</p>", ["lies in a folder"]),
+    "a.csv": ('a,"it stands, it says, there"\n', ["it stands, it says, there"]),
+    "a.yaml": (
+        "key: {name: [it stands there]}  # of the second one\n# and a comment\n# that goes on\nb: 1\n",
+        ["it stands there", "of the second one", "and a comment that goes on"],
+    ),
+    "Makefile": ('# What it does\nall: # not much\n\t@echo "it `is` told here" # to a user\n',
+                 ["What it does", "to a user", "it `code` told here"]),
+    "a.md": ("# A heading it is\n\nIt is told. It lies there.\n", ["It is told.", "It lies there."]),
+    "a.ipynb": (
+        '{"cells": [{"cell_type": "markdown", "source": ["It is", " told here."]}, {"cell_type": "code"}]}',
+        ["It is told here."],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_of_a_file_are_found(tmp_path, name):
+    source, found = TEXTS[name]
+    (tmp_path / name).write_text(source)
+    assert spoken(tmp_path / name) == found
 
 
 def test_the_code_uses_the_words_of_the_field():

@@ -56,7 +56,7 @@ def test_ratios_are_of_second_host_to_host_of_rounds_that_were_sliced(tmp_path):
     [
         ([], {"kind": "sweep"}, "no campaign of rounds with a second host"),
         ([], {"launches": [{"environment": "host"}]}, "no campaign of rounds with a second host"),
-        ([], {}, "no sliced round of both hosts yet"),
+        ([], {}, "no sliced round of both hosts so far"),
     ],
 )
 def test_other_folders_are_refused(tmp_path, rows, changes, said):

@@ -24,7 +24,7 @@ def test_a_launch_in_a_fresh_clone_names_all_that_is_missing_and_what_makes_it(c
     assert main(["run", "--env", "docker", "--workload", "mnist_cnn", "--study", DEFAULT]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     image, data = "results/images/torch-2.13/docker.json", "results/data/mnist.json"
-    assert f"no {image} and no {data} yet: make them with `" in line
+    assert f"no {image} and no {data} so far: make them with `" in line
     assert line.endswith(f"snakemake --cores 1 {image} {data}`")
 
 
@@ -36,7 +36,7 @@ def test_an_environment_that_there_is_not_is_no_missing_record(clone, capsys):
 def test_what_is_there_is_not_named(tmp_path):
     (tmp_path / "there").touch()
     remedies.require([tmp_path / "there"])
-    with pytest.raises(UserError, match=r"no \S+/gone yet: make it with `[^`]*snakemake --cores 1 \S+/gone`"):
+    with pytest.raises(UserError, match=r"no \S+/gone so far: make it with `[^`]*snakemake --cores 1 \S+/gone`"):
         remedies.require([tmp_path / "there", tmp_path / "gone", tmp_path / "gone"])
 
 

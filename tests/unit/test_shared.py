@@ -796,7 +796,7 @@ def test_the_papers_figure_shows_each_environment_by_itself_with_what_the_text_s
     own = rows[rows["metric"] == "real_s"].set_index("reference")["ratio"]
     for name, env in (("Host (Bare metal)", "host"), ("Docker (Container)", "docker")):
         assert f"{name}: here {own[f'{env}.alone']:.2f} (" in alt
-    assert "beside another job" in alt and "this workload is not part of this study" in alt
+    assert "Elapsed time with another job" in alt and "this workload is not part of this study" in alt
 
 
 def test_what_is_varied_beside_a_co_runner_is_no_arm_of_single_runs(found):
