@@ -4,9 +4,12 @@ Nothing is imported that another system lacks, and nothing written that an older
 known that Tare runs here: so old a Python may be the first on a user's PATH.
 """
 
+import platform
 import sys
 
 SYSTEMS = {"darwin": "macOS", "win32": "Windows", "cygwin": "Windows"}
+FIRST, LAST = (3, 11), (3, 13)  # versions of Python, as pyproject.toml has them
+IMPLEMENTATION = "CPython"
 
 
 def unfit() -> str:
@@ -14,10 +17,16 @@ def unfit() -> str:
     if sys.platform != "linux":
         system = SYSTEMS.get(sys.platform, sys.platform)
         return f"Tare runs on Linux, and this is {system}: use a machine with Linux, or a virtual one"
-    if sys.version_info < (3, 11):  # noqa: UP036
-        version = ".".join(map(str, sys.version_info[:2]))
-        return f"Tare needs Python 3.11 or later, and {sys.executable} is {version}: call another"
+    here = platform.python_implementation()
+    if here != IMPLEMENTATION or not FIRST <= sys.version_info[:2] <= LAST:
+        wanted = f"{IMPLEMENTATION} {_version(*FIRST)} to {_version(*LAST)}"
+        found = f"{here} {_version(*sys.version_info[:2])}"
+        return f"Tare needs {wanted}, and {sys.executable} is {found}: call another"
     return ""
+
+
+def _version(major: int, minor: int) -> str:
+    return f"{major}.{minor}"
 
 
 def main() -> int:

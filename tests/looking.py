@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import html
 import http.server
 import re
 import threading
@@ -76,6 +77,13 @@ OUTSIDE = """
 def unfilled(page):
     """Texts of a page, its figures and names that hold a placeholder that nobody filled in."""
     return [text for text in page.evaluate(ALL_TEXT) if UNFILLED.search(text)]
+
+
+def unfilled_texts(page):
+    """The same of a page's HTML, without a browser: its texts, and those of its figures."""
+    shown = re.sub(r"<(script|style|metadata)\b.*?</\1>", "", page, flags=re.DOTALL)
+    texts = (html.unescape(text).strip() for text in re.split(r"<[^>]*>", shown))
+    return [text for text in texts if UNFILLED.search(text)]
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):

@@ -22,7 +22,7 @@ from tare.core.process import run
 from tare.experiments.attempts import NOTE
 from tare.model.journals.references import shown
 from tare.model.machines import MachineName
-from tare.model.schema import Natural, Record, matching, parse
+from tare.model.schema import Natural, OpenRecord, matching, parse
 from tare.model.studies import layout
 from tare.model.studies.machines import are_several
 from tare.model.studies.study import Study
@@ -57,14 +57,14 @@ RECORD = NAME + "".join(rf"(?<!(?i:[.]{suffix}))" for suffix in SHOWN)
 Sha256 = Annotated[str, matching("[0-9a-f]{64}", "is no SHA-256")]
 
 
-class Member(Record):
+class Member(OpenRecord):
     """A file of an archive."""
 
     sha256: Sha256
     bytes: Natural
 
 
-class Index(Record):
+class Index(OpenRecord):
     """archive.json.
 
     Attributes:

@@ -86,6 +86,15 @@ class Record(BaseModel):
         return type(self)(**(self.given() | values))
 
 
+class OpenRecord(Record):
+    """A record that people exchange between versions. Its unknown keys, which a later one may add, are dropped.
+
+    A FileRecord that is one names it as its last base: of two bases, the last one decides.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+
 class FileRecord(Record):
     """A record that is a separate file, with the version of its type under `schema`."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,6 +38,7 @@ HEADLINES = tuple(KINDS)
 MOST_SAID = 4  # environments
 WEIGHED = {"docker": "IMAGE", "podman": "IMAGE", "apptainer": "FILE", "charliecloud": "FOLDER"}  # as weigh.md says
 LENGTHS = {TEN_SECONDS: "10 seconds", HOUR: "an hour", DAY: "a day"}
+Ends = tuple[float, float]  # of an interval
 Shown = tuple[str, str | None]  # an interval, or why there is none, and its verdict
 
 
@@ -64,14 +66,54 @@ def cost_lines(found: Sequence[JobAnswer]) -> list[str]:
     return [*(_cost_line(own, counted=not several) for own in owns), *several]
 
 
+class _Said(Enum):
+    """What the intervals of all workloads say of a cost."""
+
+    COST = "costs"
+    SAVING = "saves time"
+    NONE = "shows no cost"
+    VARIES = "has costs that depend on the workload"
+
+
 def _cost_line(own: Sequence[JobAnswer], *, counted: bool) -> str:
-    once, step = (
-        (min(one[0] for one in known), max(one[1] for one in known))
-        for known in zip(*((one.once_s, one.step) for one in own if one.once_s and one.step), strict=True)
-    )
-    name = env_title(own[0].env, short=True)
-    several = f" ({len(own)} workloads)" if counted and len(own) > 1 else ""
-    return f"{name} costs {ends(*once)} once and {signed(1 + step[0], 1 + step[1])} a step{several}."
+    once = [one.once_s for one in own if one.once_s and one.step]
+    step = [one.step for one in own if one.once_s and one.step]
+    parts = [
+        (_said(once), "once", ends(*_range(once))),
+        (_said(step), "per step", signed(*(1 + end for end in _range(step)))),
+    ]
+    several = f" in {len(own)} workloads" if counted and len(own) > 1 else ""
+    return f"{env_title(own[0].env, short=True)} {_costs(parts)}{several}."
+
+
+def _said(known: Sequence[Ends]) -> _Said:
+    low, high = _range(known)
+    if low > 0:
+        return _Said.COST
+    if high < 0:
+        return _Said.SAVING
+    return _Said.NONE if all(one[0] <= 0 <= one[1] for one in known) else _Said.VARIES
+
+
+def _range(known: Sequence[Ends]) -> Ends:
+    """From the lowest end of all intervals to the highest."""
+    return min(one[0] for one in known), max(one[1] for one in known)
+
+
+def _costs(parts: Sequence[tuple[_Said, str, str]]) -> str:
+    """A cost is a length; what is none has its interval in brackets, so that no cost is said to be negative."""
+    first, *others = parts
+    words = f"{first[0].value} {_at(*first)}"
+    for one in others:
+        if one[0] is first[0]:
+            words += f" {'or' if one[0] is _Said.NONE else 'and'} {_at(*one)}"
+        else:
+            words += f" and {one[0].value} {_at(*one)}"
+    return words
+
+
+def _at(said: _Said, when: str, text: str) -> str:
+    return f"{text} {when}" if said is _Said.COST else f"{when} ({text})"
 
 
 def together(evidence: Evidence) -> list[str]:

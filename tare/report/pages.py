@@ -7,8 +7,6 @@ overview links the reports of all studies under the results of this checkout.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import re
 import time
@@ -24,6 +22,7 @@ from markupsafe import Markup
 from tare import __version__
 from tare.core.errors import UserError
 from tare.core.files import project_root, write_text
+from tare.core.policy import allowed
 from tare.model import tables
 from tare.model.roles import CONTROL
 from tare.model.studies.study import Study
@@ -114,8 +113,7 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
     def page_of(template: str, file: str, heading: str, script: str | None = None, **own: Any) -> str:
         """A page by its template, with its scripts and the hash that allows them."""
         text = "\n".join(read_template(name) for name in (COPY, script) if name)
-        digest = base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
-        run = {"scripts": Markup(f"'sha256-{digest}'"), "script": Markup(text)}
+        run = {"scripts": Markup(allowed(text)), "script": Markup(text)}
         return shelf.get_template(template).render(**shared, **run, **own, file=file, heading=heading)
 
     sections: dict[str, list[dict[str, Any]]] = {}

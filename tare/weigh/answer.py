@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from tare.core.arguments import Parser
-from tare.model.schema import VERSION, FileRecord, Record
+from tare.model.schema import VERSION, FileRecord, OpenRecord
 from tare.stats.intervals import Interval, Verdict
 from tare.weigh.causes import Evidence, Part
 
@@ -19,7 +19,7 @@ Status = Literal["weighed", "unavailable", "failed"]
 Finding = Literal["confirmed", "excluded", "open", "not tried"]
 
 
-class Ratio(Record):
+class Ratio(OpenRecord):
     """How much longer something takes than in the reference, as a ratio of times, with its interval.
 
     Attributes:
@@ -53,7 +53,7 @@ class Ratio(Record):
         return self.low is None or self.high is None or self.low <= 1 <= self.high
 
 
-class Seconds(Record):
+class Seconds(OpenRecord):
     """Seconds by which something takes longer than in the reference, with its interval."""
 
     seconds: float
@@ -68,7 +68,7 @@ class Seconds(Record):
         return cls(seconds=interval.mean, low=interval.low, high=interval.high)
 
 
-class CauseFound(Record):
+class CauseFound(OpenRecord):
     """What is known of one suspected cause.
 
     Attributes:
@@ -100,7 +100,7 @@ class CauseFound(Record):
     part: Part | None = None
 
 
-class Weighed(Record):
+class Weighed(OpenRecord):
     """One environment against the reference.
 
     Attributes:
@@ -131,7 +131,7 @@ class Weighed(Record):
     remarks: tuple[str, ...] = ()
 
 
-class Answer(FileRecord):
+class Answer(FileRecord, OpenRecord):
     """All that one `tare weigh` found.
 
     Attributes:

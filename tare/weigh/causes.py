@@ -16,7 +16,7 @@ from typing import Literal
 
 from tare.core.arguments import Parser
 from tare.model.choices import Choice, option_values, without_options
-from tare.model.schema import Record
+from tare.model.schema import OpenRecord, Record
 from tare.weigh.facts import MITIGATED, STORE_BYPASS, PythonFacts, Surroundings, cpu_numbers
 
 Confidence = Literal["high", "medium", "low"]
@@ -128,7 +128,7 @@ class Side:
         return tuple(name for name in names if ours.get(name) != theirs.get(name))
 
 
-class Evidence(Record):
+class Evidence(OpenRecord):
     """One fact in which two environments differ: what it is, and its value in each."""
 
     what: str

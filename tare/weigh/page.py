@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from tare.core.files import write_text
+from tare.core.policy import allowed
 from tare.runtimes.findings import listed
 from tare.weigh.answer import Answer, Ratio, Weighed
 from tare.weigh.words import (
@@ -26,7 +27,8 @@ from tare.weigh.words import (
 )
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
-STYLE = Path(__file__).resolve().parents[1] / "report/templates/page.css"
+SHARED = Path(__file__).resolve().parents[1] / "report/templates"
+STYLE, COPY = SHARED / "page.css", SHARED / "copy.js"
 WIDTH, ROW, LEFT, RIGHT, TOP, AXIS = 640, 34, 150, 20, 8, 34  # of the figure, in its own units
 CHIPS = {"different within margin": "different-within-margin", "confirmed": "different", "excluded": "equivalent"}
 STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # between ticks
@@ -48,8 +50,11 @@ def page(answer: Answer) -> str:
     heading = f"{listed(different)} differ{'s' if len(different) == 1 else ''} from {answer.reference}"
     if not different:
         heading = f"What each environment costs this job, compared with {answer.reference}"
+    script = COPY.read_text(encoding="utf-8")
     return templates.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         answer=answer,
+        scripts=Markup(allowed(script)),
+        script=Markup(script),
         css=Markup(STYLE.read_text(encoding="utf-8")),
         heading=heading,
         command=shlex.join(answer.command),

@@ -24,7 +24,7 @@ from playwright.sync_api import sync_playwright
 
 from tare.cli.main import main
 from tare.core.files import write_text
-from tare.report import build, pages, side_by_side
+from tare.report import build, notebooks, pages, side_by_side
 from tare.weigh.page import write_page
 
 pytestmark = pytest.mark.browser
@@ -38,6 +38,16 @@ def report(tmp_path_factory):
     results = builders.build_results(tmp_path_factory.mktemp("browser") / "results")
     draw_all(results)
     return build(results, results, builders.STUDY, results / "report/index.html")
+
+
+@pytest.fixture(scope="module")
+def notebook_pages(tmp_path_factory):
+    """The pages of all notebooks but those of papers of images and of a device, of the same study."""
+    folder = tmp_path_factory.mktemp("notebooks")
+    results = builders.build_results(folder / "results")
+    own = [name for name in notebooks.names() if name not in (notebooks.OF_A_PAPER, "device")]
+    notebooks.execute_all([*own, "nyu2022"], results, list(builders.WORKLOADS), folder / "pages")
+    return sorted((folder / "pages").glob("*.html"))
 
 
 @pytest.fixture(scope="module")
@@ -541,6 +551,22 @@ def test_commands_have_a_button_that_copies_them(browser, report, clipboard):
         context.close()
 
 
+def test_the_commands_of_a_weighed_job_have_one_too(browser, tmp_path):
+    with served(weighed(tmp_path).parent, "/") as address:
+        context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+        page = context.new_page()
+        page.goto(f"{address}index.html")
+        commands = page.locator("code.command")
+        assert commands.count() == page.locator("button.copy").count() > 0
+        page.locator("button.copy").first.click()
+        page.wait_for_function("document.querySelector('button.copy').textContent === 'Copied'")
+        assert page.evaluate("navigator.clipboard.readText()") == "python train.py"
+        refused = """() => { const s = document.createElement('script'); s.textContent = 'window.hit = 1';
+          document.body.append(s); return window.hit === undefined }"""
+        assert page.evaluate(refused)
+        context.close()
+
+
 def test_points_show_their_values_under_the_pointer(read):
     texts = read().eval_on_selector_all(
         "figure svg g > title, figure svg use > title", "nodes => nodes.map(node => node.textContent)"
@@ -623,6 +649,18 @@ def test_a_page_apart_from_reports_is_looked_at_too(browser, tmp_path, written):
     page.emulate_media(media="print", color_scheme="dark", reduced_motion="reduce")
     assert page.evaluate(OUTSIDE) == []
     assert page.eval_on_selector("body", "node => getComputedStyle(node).backgroundColor") == "rgb(255, 255, 255)"
+    page.context.close()
+
+
+def test_pages_of_notebooks_are_filled_in_fit_a_phone_and_are_accessible(browser, notebook_pages):
+    assert len(notebook_pages) > 7
+    page = load(browser, notebook_pages[0], 390)
+    for path in notebook_pages:
+        page.goto(path.as_uri())
+        assert unfilled(page) == [], path.name
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path.name
+        assert violations(page) == {}, path.name
+    assert page.logged == []
     page.context.close()
 
 

@@ -1,13 +1,18 @@
 """The command line as a whole: what it may load before it knows what is wanted."""
 
+import ast
 import os
+import platform
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
+from tare import __main__ as started
 from tare.cli.main import build_parser, main
 from tare.core.files import project_root
+from tare.runtimes.bootstrap import PYTHONS
 
 HEAVY = {
     *("snakemake", "seaborn", "matplotlib", "pydantic", "numpy", "pandas", "scipy", "yaml", "torch", "jinja2"),
@@ -114,11 +119,49 @@ def test_a_variable_that_make_does_not_know_is_refused_before_anything_is_done(w
 
 
 def test_an_older_python_is_told_so_before_anything_is_imported():
-    started = project_root() / "tare/__main__.py"
-    code = f"import runpy, sys; sys.version_info = (3, 9, 1); runpy.run_path({str(started)!r}, run_name='__main__')"
+    path = project_root() / "tare/__main__.py"
+    code = f"import runpy, sys; sys.version_info = (3, 9, 1); runpy.run_path({str(path)!r}, run_name='__main__')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 3
-    assert ended.stderr.count("\n") == 1 and "needs Python 3.11 or later" in ended.stderr
+    assert ended.stderr.count("\n") == 1 and "needs CPython 3.11 to 3.13, and" in ended.stderr
+
+
+NEEDS = f"Tare needs CPython 3.11 to 3.13, and {sys.executable} is"
+
+
+@pytest.mark.parametrize(
+    ("system", "implementation", "version", "says"),
+    [
+        ("linux", "CPython", (3, 11, 0), ""),
+        ("linux", "CPython", (3, 13, 9), ""),
+        ("linux", "CPython", (3, 10, 9), f"{NEEDS} CPython 3.10: "),
+        ("linux", "CPython", (3, 14, 0), f"{NEEDS} CPython 3.14: "),
+        ("linux", "PyPy", (3, 11, 9), f"{NEEDS} PyPy 3.11: "),
+        ("linux", "CPython", (4, 0, 0), f"{NEEDS} CPython 4.0: "),
+        ("darwin", "CPython", (3, 12, 0), "Tare runs on Linux, and this is macOS: "),
+        ("win32", "CPython", (3, 14, 0), "Tare runs on Linux, and this is Windows: "),
+        ("freebsd14", "CPython", (3, 12, 0), "Tare runs on Linux, and this is freebsd14: "),
+    ],
+)
+def test_what_tare_cannot_run_on_is_one_line(monkeypatch, capsys, system, implementation, version, says):
+    """Of processors none is refused here: `tare weigh` has nothing that only one of them can do."""
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "platform", system)
+        patched.setattr(sys, "version_info", version)
+        patched.setattr(platform, "python_implementation", lambda: implementation)
+        patched.setattr(platform, "machine", lambda: "aarch64")
+        found = started.unfit()
+        status = started.main() if found else None
+    assert found.startswith(says) and bool(found) == bool(says) and "\n" not in found
+    assert (status, capsys.readouterr().err) == ((3, f"tare: {found}\n") if found else (None, ""))
+
+
+def test_the_versions_of_python_are_those_of_the_package_and_old_ones_can_read_that():
+    project = tomllib.loads((project_root() / "pyproject.toml").read_text())["project"]
+    (major, first), (_, last) = started.FIRST, started.LAST
+    assert project["requires-python"] == f">={major}.{first},<{major}.{last + 1}"
+    assert {(major, minor) for minor in range(first, last + 1)} == set(PYTHONS)
+    ast.parse((project_root() / "tare/__main__.py").read_text(), feature_version=(3, 6))
 
 
 def test_variables_that_make_hands_on_are_no_mistake():

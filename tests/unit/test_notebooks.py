@@ -14,6 +14,7 @@ import builders
 import nbformat
 import pytest
 from cells import run_cells
+from looking import unfilled_texts
 from matrix import in_turn
 from nbclient import NotebookClient
 
@@ -76,7 +77,14 @@ def test_a_notebook_in_turn_runs_as_in_the_workflow(name, request, tmp_path):
     results = request.getfixturevalue("device_results" if name == "device" else "results")
     notebooks.execute_all([name], results, list(builders.WORKLOADS), tmp_path)
     shown = run_cells(notebooks.source_of(name)[0], results, builders.WORKLOADS)
-    assert (tmp_path / f"{name}.html").read_text().count("<svg") == shown.count("<svg")
+    page = (tmp_path / f"{name}.html").read_text()
+    assert page.count("<svg") == shown.count("<svg")
+    assert unfilled_texts(page) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_shows_no_value_that_nobody_filled_in(name, results):
+    assert unfilled_texts(run_cells(notebooks.source_of(name)[0], results, builders.WORKLOADS)) == []
 
 
 def test_the_environments_notebook_draws_every_figure_that_its_rule_declares(results):

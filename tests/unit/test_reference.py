@@ -797,4 +797,4 @@ def test_an_older_python_is_told_so_before_anything_is_imported():
     code = f"import runpy, sys; sys.version_info = (3, 9, 1); runpy.run_path({str(started)!r}, run_name='__main__')"
     ended = run([sys.executable, "-c", code], timeout_s=60)
     assert ended.returncode == 3
-    assert ended.stderr.count("\n") == 1 and "needs Python 3.11 or later" in ended.stderr
+    assert ended.stderr.count("\n") == 1 and "needs CPython 3.11 to 3.13, and" in ended.stderr

@@ -313,7 +313,7 @@ def test_an_older_python_that_is_here_says_one_line(version):
         pytest.skip(f"there is no Python {version} here")
     ended = subprocess.run([python, "-m", "tare", "--help"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (3, "")
-    assert "needs Python 3.11 or later" in ended.stderr and ended.stderr.count("\n") == 1
+    assert "needs CPython 3.11 to 3.13, and" in ended.stderr and ended.stderr.count("\n") == 1
 
 
 def test_help_loads_none_of_what_commands_take():

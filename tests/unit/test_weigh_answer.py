@@ -1,5 +1,7 @@
 """The answer in words, and conditions on it."""
 
+import base64
+import hashlib
 import json
 import math
 import re
@@ -8,14 +10,15 @@ import jsonschema
 import pytest
 from answers import ANSWER, EQUAL, GONE, SLOW
 
-from tare.core.errors import UserError
+from tare.cli.main import main
+from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root
 from tare.model.schema import parse_file
 from tare.weigh.answer import Answer, Ratio, Seconds, schema
 from tare.weigh.compare import changed, compared
 from tare.weigh.gate import check_names, judge, read_gate
 from tare.weigh.page import WIDTH as WIDTH_OF_FIGURE
-from tare.weigh.page import forest
+from tare.weigh.page import forest, page
 from tare.weigh.words import (
     WIDTH,
     finding_text,
@@ -102,10 +105,41 @@ def test_the_schema_is_of_the_types_and_refuses_other_files():
     assert json.loads((project_root() / "docs/answer.schema.json").read_text()) == schema()
     written = {"schema": Answer.VERSION, **ANSWER.replace(hook=EQUAL.run).to_json()}
     jsonschema.validate(written, schema())
-    wrong = [{"schema": Answer.VERSION + 1}, {"rounds": "8"}, {"environments": [{}]}, {"more": 1}]
+    wrong = [{"schema": Answer.VERSION + 1}, {"rounds": "8"}, {"environments": [{}]}]
     for one in wrong:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(written | one, schema())
+
+
+def widened(value, within=""):
+    """The same JSON with hostile keys in each object that has named ones, as a later version may have more."""
+    if within in ("parts", "reference_s"):  # whose keys are values: a part of a run
+        return {key: widened(one) for key, one in value.items()} if within == "parts" else value
+    if isinstance(value, dict):
+        more = {"<script>later": "<script>hit</script>\x1b[2J", "model_config": {"extra": "allow"}}
+        return {key: widened(one, key) for key, one in value.items()} | more
+    return [widened(one) for one in value] if isinstance(value, list) else value
+
+
+def test_keys_of_a_later_minor_version_are_valid_and_dropped(tmp_path, capsys):
+    """Wherever they are, and whatever they hold: nothing that is read, said or written has them."""
+    own = {"schema": Answer.VERSION, **ANSWER.replace(hook=EQUAL.run).to_json()}
+    later = widened(own)
+    assert later["environments"][0]["run"].keys() > own["environments"][0]["run"].keys()
+    jsonschema.validate(later, schema())
+    assert 'additionalProperties": false' not in json.dumps(schema())
+    found = parse_file(Answer, later, "answer")
+    assert found == parse_file(Answer, own, "answer")
+    assert {"schema": Answer.VERSION, **found.to_json()} == own
+    for name, value in (("own", own), ("later", later)):
+        (tmp_path / name).write_text(json.dumps(value))
+    said = []
+    for name in ("own", "later"):
+        assert main(["compare", str(tmp_path / name), str(tmp_path / "own")]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] and "hit" not in said[1] and "docker" in said[1]
+    with pytest.raises(IntegrityError, match="has schema 2, this version reads 1"):
+        parse_file(Answer, later | {"schema": Answer.VERSION + 1}, "answer")
 
 
 def test_markdown_has_a_row_for_each_environment():
@@ -165,3 +199,15 @@ def test_a_change_between_answers_needs_two_intervals():
     one = changed(first, Ratio(ratio=1.0, low=0.96, high=1 / 0.96, rounds=9))
     assert one.ratio == pytest.approx(1.0) and one.rounds == 6
     assert math.log(one.high) == pytest.approx(math.hypot(math.log(0.97), math.log(0.96)))
+
+
+def test_the_page_allows_no_script_but_its_own_which_copies_commands():
+    found = SLOW.causes[0].replace(command="docker run -e 'A=<b>' b python train.py")
+    text = page(ANSWER.replace(environments=(SLOW.replace(causes=(found,)),)))
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    assert policy.startswith("default-src 'none';") and f"; script-src 'sha256-{digest}';" in policy
+    commands = re.findall(r'<code class="command">(.*?)</code>', text)
+    assert commands == ["python train.py", "docker run -e &#39;A=&lt;b&gt;&#39; b python train.py"]
+    assert 'querySelectorAll("code.command")' in script

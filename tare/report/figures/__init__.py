@@ -8,6 +8,7 @@ from tare.analysis.capacity.roofs import roofline_table
 from tare.analysis.choice import joint
 from tare.report.figures.forest import choice_rows, choice_workloads, choices, intervals
 from tare.report.figures.lines import batch_size, batch_table, failed_launches, job_length, job_rows
+from tare.report.figures.listing import listed
 from tare.report.figures.paper import paper_drawing
 from tare.report.figures.paper_rows import Given, figure_names, file_name, read_given
 from tare.report.figures.rooflines import families_roofline, roofline
