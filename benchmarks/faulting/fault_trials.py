@@ -255,7 +255,8 @@ class Trial:
 
     def _patience_s(self) -> float:
         """A private daemon of Docker's ends some time after its last user."""
-        return LINGER_S + 15 if self.case.environment == "docker" else SETTLE_S
+        # A user who comes in the middle of its wait lets the daemon wait once more.
+        return 2 * LINGER_S + 15 if self.case.environment == "docker" else SETTLE_S
 
     def _put_away(self, keep: bool) -> None:
         kept = self.pool.home / "kept"
