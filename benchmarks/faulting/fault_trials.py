@@ -54,7 +54,7 @@ from tare.machine.facts import describe  # noqa: E402
 from tare.model.journals import ledger  # noqa: E402
 from tare.model.journals.sealed import UNITS, read_rows, read_sealed  # noqa: E402
 from tare.model.studies.layout import SEALED  # noqa: E402
-from tare.runtimes.daemon import LINGER_S  # noqa: E402
+from tare.runtimes.daemon import LINGER_S, PATIENCE_S  # noqa: E402
 
 SEED = 2022
 HANG_S, INTERRUPTED_S = 12.0, 60.0
@@ -256,7 +256,7 @@ class Trial:
     def _patience_s(self) -> float:
         """A private daemon of Docker's ends some time after its last user."""
         # A user who comes in the middle of its wait lets the daemon wait once more.
-        return 2 * LINGER_S + 15 if self.case.environment == "docker" else SETTLE_S
+        return 2 * LINGER_S + PATIENCE_S + 15 if self.case.environment == "docker" else SETTLE_S
 
     def _put_away(self, keep: bool) -> None:
         kept = self.pool.home / "kept"

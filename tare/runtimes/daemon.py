@@ -45,6 +45,7 @@ PING_S = 2.0
 PEER = struct.Struct("3i")  # what a socket says of its other end: process, user, group
 LINGER_S = 20.0
 STOP_S = 20
+PATIENCE_S = STOP_S + 5  # until all of a daemon is killed that has not ended
 LOOK_S = 0.2
 INSTALL = "apt-get install docker.io"
 # The first process of the namespaces, with the folder and the daemon's arguments. It ends the daemon when its input
@@ -316,7 +317,11 @@ def daemon_with_data(data: Path) -> Iterator[dict[str, str]]:
             finally:
                 assert daemon.stdin is not None
                 daemon.stdin.close()
-                daemon.wait()
+                try:
+                    daemon.wait(PATIENCE_S)
+                except subprocess.TimeoutExpired:
+                    daemon.kill()
+                    daemon.wait()
                 ended(daemon.pid)
                 shutil.rmtree(places.folder, ignore_errors=True)
 
@@ -391,7 +396,14 @@ def watch(places: State, program: str, linger_s: float) -> int:
                 os.kill(os.getpid(), signal.SIGTERM)
 
         threading.Thread(target=end_when_idle, daemon=True).start()
-        signal.signal(signal.SIGTERM, lambda *_: daemon.stdin.close() if daemon.stdin else None)
+
+        def stop(*_: object) -> None:
+            if daemon.stdin:
+                daemon.stdin.close()
+            signal.alarm(PATIENCE_S)
+
+        signal.signal(signal.SIGALRM, lambda *_: daemon.kill())  # whoever should end it was killed
+        signal.signal(signal.SIGTERM, stop)
         try:
             return daemon.wait()
         finally:

@@ -1,12 +1,17 @@
 """When the private Docker daemon ends, and what is said where none can be had; no daemon is started here."""
 
 import fcntl
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
+from project import ROOT
+from waiting import wait_until
 
 from tare.core.errors import UnavailableError
 from tare.runtimes import daemon
@@ -149,6 +154,41 @@ def test_a_daemon_that_is_killed_while_it_starts_is_started_once_more(places, tm
         with pytest.raises(UnavailableError, match=r"^a private Docker daemon ended at once: it logged nothing"):
             daemon._start(places, "dockerd")
     assert len(starts.read_text().split()) == min(killed + 1, 2)
+
+
+WATCH = """
+import sys
+from tare.runtimes import daemon
+daemon.PATIENCE_S = 1
+sys.exit(daemon.main(sys.argv[1:]))
+"""
+
+
+def children(pid):
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root starts a daemon")
+def test_it_ends_too_where_the_process_that_should_end_it_was_killed(tmp_path):
+    program, data = tmp_path / "dockerd", tmp_path / "cache/docker/data"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    data.mkdir(parents=True)
+    argv = [sys.executable, "-c", WATCH, tmp_path / "run", data, program, "600"]
+    watcher = subprocess.Popen(argv, cwd=ROOT)
+    try:
+        wait_until(lambda: len(children(watcher.pid)) == 1, "the watcher starts its namespaces")
+        (unshare,) = children(watcher.pid)
+        wait_until(lambda: [1 for first in children(unshare) if len(children(first)) == 2], "the daemon is started")
+        (first,) = children(unshare)
+        reader = next(pid for pid in children(first) if Path(f"/proc/{pid}/comm").read_text() == "sh\n")
+        os.kill(reader, signal.SIGKILL)
+        watcher.terminate()
+        assert watcher.wait(30) != 0
+        wait_until(lambda: not Path(f"/proc/{first}").exists(), "all of its namespaces ends")
+        assert not (tmp_path / "run").exists()
+    finally:
+        watcher.kill()
 
 
 def test_groups_of_containers_of_a_daemon_that_was_killed_are_removed_and_no_others(tmp_path, monkeypatch):
