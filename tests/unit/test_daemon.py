@@ -136,6 +136,7 @@ server = socket.socket(socket.AF_UNIX)
 server.bind(sys.argv[3] + "/docker.sock")
 server.listen()
 client = server.accept()[0]
+client.recv(256)
 client.sendall(b"HTTP/1.0 200 OK")
 client.close()' "$@"
 """
