@@ -140,5 +140,4 @@ def _loose(loose: Mapping[str, Sequence[str]]) -> Iterator[str]:
     yield ""
     for name, lines in sorted(loose.items()):
         if lines:
-            yield f"- {name}: {'; '.join(f'`{line}`' for line in lines)}"
-    yield ""
+            yield from (f"{name}, by table and column:", "", "```text", *lines, "```", "")

@@ -748,7 +748,7 @@ def test_the_page_has_each_kind_and_place_with_its_counts_and_what_was_wrong_in_
     assert "| 0 of 1: gcc is not there \\| install it |" in cells["clock steps by an hour", "forwards, programs"]
     assert "| 1 of 1 | 1 of 1 |  | 1 of 1 |" in cells["bad download", "redirect to a page of HTML"]
     assert len(found["counts"]) == len(lines_of_first_table(lines)) - 2
-    assert "metrics.csv: missing,\n1 times\nmounts: /x" in page and "`samples: : its rows`" in page
+    assert "metrics.csv: missing,\n1 times\nmounts: /x" in page and "\nsamples: : its rows\n" in page
     first, again = page.split("## What was wrong, and was tried again")
     assert "it was repaired" in again and "it was repaired" not in first
     tried, planned = (sum(one[name] for one in found["counts"]) for name in ("tried", "planned"))
