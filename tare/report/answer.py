@@ -71,7 +71,7 @@ class _Said(Enum):
 
     COST = "costs"
     SAVING = "saves time"
-    NONE = "shows no cost"
+    NONE = "may cost nothing"
     VARIES = "has costs that depend on the workload"
 
 
@@ -113,7 +113,7 @@ def _costs(parts: Sequence[tuple[_Said, str, str]]) -> str:
 
 
 def _at(said: _Said, when: str, text: str) -> str:
-    return f"{text} {when}" if said is _Said.COST else f"{when} ({text})"
+    return f"{text} {when}" if said is _Said.COST else f"{when} ({text.replace(' (', ', ').replace(')', '')})"
 
 
 def together(evidence: Evidence) -> list[str]:

@@ -160,12 +160,12 @@ def test_the_first_lines_say_what_each_environment_costs_a_job():
     ]
     bare = JobAnswer(workload="mnist_cnn", env="apptainer", once_s=(0.1, 0.2), step=None, little_from_s=None)
     assert answer.cost_lines([*docker, bare]) == [
-        "Docker costs +200 ms to +400 ms once and shows no cost per step (−1.0% to +3.0%).",
+        "Docker costs +200 ms to +400 ms once and may cost nothing per step (−1.0% to +3.0%).",
         "Each range covers 2 workloads.",
     ]
     assert answer.cost_lines([*docker, replace(docker[0], env="apptainer"), bare]) == [
-        "Apptainer costs +300 ms to +400 ms once and shows no cost per step (−1.0% to +2.0%).",
-        "Docker costs +200 ms to +400 ms once and shows no cost per step (−1.0% to +3.0%) in 2 workloads.",
+        "Apptainer costs +300 ms to +400 ms once and may cost nothing per step (−1.0% to +2.0%).",
+        "Docker costs +200 ms to +400 ms once and may cost nothing per step (−1.0% to +3.0%) in 2 workloads.",
     ]
     many = [replace(docker[0], env=name) for name in ("docker", "podman", "apptainer", "charliecloud", "vm")]
     assert answer.cost_lines(many) == []
@@ -177,11 +177,11 @@ def test_the_first_lines_say_what_each_environment_costs_a_job():
         ([(0.2, 0.4)], [(0.01, 0.03)], "Docker costs +200 ms to +400 ms once and +1.0% to +3.0% per step."),
         (
             [(-5.58, 6.65)], [(-0.43, 0.70)],
-            "Docker shows no cost once (−5.58 s to +6.65 s) or per step (−43% to +70%).",
+            "Docker may cost nothing once (−5.58 s to +6.65 s) or per step (−43% to +70%).",
         ),
         (
             [(0.0, 0.4)], [(0.01, 0.03)],
-            "Docker shows no cost once (+0 s to +400 ms) and costs +1.0% to +3.0% per step.",
+            "Docker may cost nothing once (+0 s to +400 ms) and costs +1.0% to +3.0% per step.",
         ),
         (
             [(-0.4, -0.2)], [(-0.03, -0.01)],
@@ -190,7 +190,7 @@ def test_the_first_lines_say_what_each_environment_costs_a_job():
         (
             [(0.2, 0.4), (-0.3, -0.1)], [(0.0, 0.02), (-0.01, 0.01)],
             "Docker has costs that depend on the workload once (−300 ms to +400 ms) "
-            "and shows no cost per step (−1.0% to +2.0%).",
+            "and may cost nothing per step (−1.0% to +2.0%).",
         ),
     ],
 )  # fmt: skip
