@@ -113,7 +113,7 @@ def _costs(parts: Sequence[tuple[_Said, str, str]]) -> str:
 
 
 def _at(said: _Said, when: str, text: str) -> str:
-    return f"{text} {when}" if said is _Said.COST else f"{when} ({text.replace(' (', ', ').replace(')', '')})"
+    return f"{text} {when}" if said is _Said.COST else f"{when} ({text})"
 
 
 def together(evidence: Evidence) -> list[str]:

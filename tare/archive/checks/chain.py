@@ -238,12 +238,12 @@ def words(tree: Tree, notes: Notes) -> None:
                 what = f"the word {entry.word[:MOST_LETTERS]!r} decides the orders: whoever gave it can compare it"
                 notes.remark(f"{measured.name}/{LEDGER} line {number}", what)
         for campaign in measured.campaigns:
-            plan, before = campaign.plan, _rows_before(measured, campaign)
+            plan = campaign.plan
             if plan is None:
                 continue
-            came, earlier = _came(measured, campaign)
-            given = word_in(before)
-            if came != "opened" and _has_word(earlier):
+            came, before = _came(measured, campaign)
+            given = word_in(before) if came == "opened" else None
+            if came != "opened" and _has_word(before):
                 notes.look("campaigns")
                 if came == "adopted":
                     what = "was taken over from another study after a word was given, whose orders do not follow it"
@@ -287,12 +287,8 @@ def _is_awaited(entries: Sequence[Entry], number: int) -> bool:
 
 def _rows_before(measured: Measured, campaign: Campaign) -> Sequence[Entry]:
     """Rows of the ledger from before a campaign was opened; none where no row says that it was."""
-    path = campaign.folder / PLAN
-    sha256 = sha256_file(path) if path.exists() else None
-    for number, entry in enumerate(measured.entries):
-        if (entry.event, entry.plan_sha256) == ("opened", sha256):
-            return measured.entries[:number]
-    return ()
+    came, before = _came(measured, campaign)
+    return before if came == "opened" else ()
 
 
 def held(tree: Tree, notes: Notes) -> None:

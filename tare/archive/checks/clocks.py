@@ -243,7 +243,7 @@ def copies(tree: Tree, notes: Notes) -> None:
         if tree.original(campaign) is not None:
             continue  # a copy that says so
         if plan.adopted is not None:
-            notes.remark(campaign.name, f"its units were measured under the study {plan.adopted.study}, not here")
+            notes.remark(campaign.name, f"the campaign of {plan.adopted.study} that measured its units is not here")
         for unit in campaign.units:
             for name, launch in unit.launches.items():
                 where = f"{campaign.name} unit {unit.unit} {name}"

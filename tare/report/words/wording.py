@@ -88,7 +88,7 @@ def signed(low: float | None, high: float | None) -> str:
     if low is None or high is None or missing(low) or missing(high):
         return "no interval"
     if low < 1 / FARTHEST and high > FARTHEST:
-        return f"no usable interval (beyond {1 / FARTHEST:g}× to {FARTHEST}×)"
+        return f"no usable interval: beyond {1 / FARTHEST:g}× to {FARTHEST}×"
     if high >= TIMES_FROM or low <= 1 / TIMES_FROM:
         return f"{_times(low)}× to {_times(high)}×"
     return " to ".join(f"{'−' if end < 1 else '+'}{percent(abs(end - 1))}" for end in (low, high))
