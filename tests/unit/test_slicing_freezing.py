@@ -345,8 +345,9 @@ def test_all_processes_and_threads_are_found(way):
         assert len(holder.pids()) == 3
     with held(stopping.THREADS, way) as (_, holder):
         assert len(holder.pids()) == 1 and len(list(holder.threads())) == 4
-        assert holder.has_runnable()
-        assert holder.look().runnable
+        # Of threads that wait for the interpreter's lock, a look one by one may meet each while it waits.
+        assert any(holder.has_runnable() for _ in range(100))
+        assert any(holder.look().runnable for _ in range(100))
 
 
 # Version 1 is left out: its freezer was seen to let a sleeping parent sleep on for seconds when frozen repeatedly.
