@@ -97,7 +97,7 @@ lock: setup ## resolve requirements/*.in again (UPGRADE=1: to the newest version
 SBOM = results/sbom
 SBOM_TOOLS = .venv/bin/uv venv --quiet --allow-existing --python .venv/bin/python .sbom && \
 	.venv/bin/uv pip install --quiet --python .sbom/bin/python --require-hashes --requirement requirements/sbom.txt
-sbom: setup ## CycloneDX lists of .venv and, by its lock, of the tree of each stack: results/sbom
+sbom: setup ## CycloneDX lists of .venv, of each stack by its lock, and of the images that were built: results/sbom
 	@$(SBOM_TOOLS)
 	@mkdir -p $(SBOM)
 	@.sbom/bin/cyclonedx-py environment --output-reproducible --output-file $(SBOM)/environment.json .venv/bin/python
@@ -105,6 +105,7 @@ sbom: setup ## CycloneDX lists of .venv and, by its lock, of the tree of each st
 		name="$${lock#containers/stacks/}"; name="$${name%.txt}"; \
 		.sbom/bin/cyclonedx-py requirements --output-reproducible --output-file "$(SBOM)/$${name/\//.}.json" "$$lock"; \
 	done
+	@.sbom/bin/python containers/sbom.py results/images $(SBOM)/images
 
 audit: setup ## known vulnerabilities of the packages of .venv, by pip-audit, which asks PyPI
 	@$(SBOM_TOOLS)

@@ -84,7 +84,7 @@ PLACES = {
     "memory": LAUNCHING,
     "hang": tuple(f"{part} of {stage}" for stage in LAUNCHING for part in ("client", "worker", "command")),
     "network": ("missing", "mute", "short", "stall", "drop", "other", "moved"),
-    "journal": ("units, read after many cuts", "ledger, read after every cut", "the seal", "the last unit"),
+    "journal": ("units, read after every cut", "ledger, read after every cut", "the seal", "the last unit"),
     "two_runs": ("one folder", "two folders"),
     "clock": tuple(f"{way}, {what}" for what in ("programs", "files") for way in ("forwards", "backwards")),
     "leftovers": ("a stopped process and its folder", "launches without a guard"),

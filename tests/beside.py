@@ -35,6 +35,7 @@ import yaml
 from project import ROOT, code_blocks, copy_checkout, snakemake
 from tiny_study import BROKEN, TINY, VARIED
 
+from tare.core.files import cache_dir
 from tare.experiments.alone import LOCKS
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
@@ -88,10 +89,11 @@ def the_study_of(page: str, key: str | None = None) -> dict[str, Any]:
 
 
 def smoke(folder: Path) -> None:
-    """The smoke preset, run to its report on the real runtimes, by a user with secrets in the environment; what it
-    printed is in progress.txt.
+    """The smoke preset, run to its report on the real runtimes, by a user with secrets in environment, home and
+    Docker's configuration; what it printed is in progress.txt.
     """
-    done = snakemake(folder, *SMOKE, **canaries.variables())
+    home = folder.parent / "home"
+    done = snakemake(folder, *SMOKE, **canaries.plant(home), TARE_CACHE=str(cache_dir()))
     (folder / "progress.txt").write_text(done.stdout + done.stderr)
 
 

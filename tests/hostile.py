@@ -36,7 +36,7 @@ SECONDS = float(os.environ.get("TARE_HOSTILE_S", "0"))
 EXAMPLES = 100 if SECONDS else 25  # of one seed
 GUIDED = os.environ.get("TARE_HOSTILE_BY") == "atheris"
 LATE_S = 20.0  # the samples are read in milliseconds, a busy machine included
-MORE_BYTES = 768 << 20  # than the process has; the samples have less than a tenth of a megabyte
+MORE_BYTES = 256 << 20  # than the process has; the samples have less than a tenth of a megabyte
 LONGEST_LINE = 4000
 
 PIECES = (
@@ -115,6 +115,31 @@ def bounded() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, limits)
         signal.setitimer(signal.ITIMER_REAL, max(1.0, left - (time.monotonic() - begun)) if left else 0)
         signal.signal(signal.SIGALRM, handler)
+
+
+def taken_bytes(read: Callable[[], object]) -> int:
+    """Memory that a reader takes at most, in a process of its own, which has to end well."""
+    received, sent = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # the peak begins again
+            before = _resident_bytes("VmRSS")
+            read()
+            os.write(sent, str(_resident_bytes("VmHWM") - before).encode())
+        finally:
+            os._exit(0)
+    os.close(sent)
+    with os.fdopen(received) as source:
+        said = source.read()
+    os.waitpid(child, 0)
+    assert said, "the reader failed"
+    return int(said)
+
+
+def _resident_bytes(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
 def refused(read: Callable[[], object]) -> str | None:

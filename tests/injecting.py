@@ -238,7 +238,7 @@ def last_row(journal: bytes) -> bytes:
 
 
 def cut_everywhere(
-    path: Path, read: Callable[[], object], append: Callable[[bytes], None], most: int | None = None
+    path: Path, read: Callable[[], object], append: Callable[[bytes], None]
 ) -> tuple[int, list[str]]:
     """Cut a journal at every byte of its last row, read it, and write the row again; what went wrong.
 
@@ -246,7 +246,6 @@ def cut_everywhere(
         path: of the journal, whose bytes are put back.
         read: gives what its real reader finds.
         append: writes a row by its real writer.
-        most: cuts of a long row: its first and last bytes, and others between them; None for every byte.
 
     Returns:
         How many cuts were tried, and a line for each that was not read as the rows before the last, or after which
@@ -254,14 +253,12 @@ def cut_everywhere(
     """
     whole, wrong = path.read_bytes(), []
     begin = len(whole) - len(last_row(whole))
-    tried = list(cuts(whole))
-    if most is not None and len(tried) > most:
-        ends = most // 4
-        tried = [*tried[:ends], *tried[ends : -ends : -(-len(tried) // (most - 2 * ends))], *tried[-ends:]]
+    tried = 0
     try:
         path.write_bytes(whole[:begin])
         before = read()
-        for cut in tried:
+        for cut in cuts(whole):
+            tried += 1
             path.write_bytes(cut)
             where = f"{path.name} cut to {len(cut)} of {len(whole)} bytes"
             try:
@@ -274,7 +271,7 @@ def cut_everywhere(
                 wrong.append(f"{where}: {error!r}")
     finally:
         path.write_bytes(whole)
-    return len(tried), wrong
+    return tried, wrong
 
 
 # --- a network

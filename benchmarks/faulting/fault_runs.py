@@ -300,6 +300,12 @@ def memory_group(limit_bytes: int) -> Iterator[tuple[Path, list[str]]]:
     raise UnavailableError("no control group with a memory limit can be made here (it takes root)")
 
 
+def ended_for_memory(group: Path) -> int:
+    """Processes of a group that the kernel ended since its memory was used up."""
+    path = next(path for name in ("memory.oom_control", "memory.events") if (path := group / name).exists())
+    return int(dict(map(str.split, path.read_text().splitlines()))["oom_kill"])
+
+
 def remove_group(group: Path) -> None:
     """Remove a group, whose processes may still be ending."""
     for _ in range(50):

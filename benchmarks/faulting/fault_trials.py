@@ -41,6 +41,7 @@ from fault_runs import (  # noqa: E402
     Stage,
     copy,
     end_all,
+    ended_for_memory,
     fill,
     memory_group,
 )
@@ -65,7 +66,6 @@ STEP_S = 3600
 LEAVE_KIB = 8  # of a disk that fills up
 SPARE_MIB = 96  # of a small disk before that
 MEMORY_BYTES = 300 << 20  # less than a launch takes, more than Snakemake does
-MOST_CUTS = 2000  # of a unit's row, which is long: at each byte of its ends, and at some between them
 MOST_KEPT = 10  # folders of trials that had problems
 # Parts of the chain whose end Tare sees and records as a failed launch.
 RECORDED = ("client", "daemon", "worker")
@@ -418,8 +418,11 @@ class Trial:
         stage = STAGES[self.case.stage]
         with memory_group(MEMORY_BYTES) as (group, prefix):
             run = self.begun(stage, prefix=prefix)
-            self.disturbed.append(f"limited to {MEMORY_BYTES >> 20} MiB in {group}")
             self.status, self.may_fail = self.over(run), True
+            ended = ended_for_memory(group)
+        if not ended:
+            raise UnavailableError(f"{MEMORY_BYTES >> 20} MiB were enough: {last_line(run.said)}")
+        self.disturbed.append(f"limited to {MEMORY_BYTES >> 20} MiB: the kernel ended {ended} of its processes")
         run.prefix = []
         return self.recovered(run, stage)
 
@@ -519,7 +522,7 @@ class Trial:
         def append(row: bytes) -> None:
             Journal(path).append(json.loads(row))
 
-        return injecting.cut_everywhere(path, read, append, MOST_CUTS if of_units else None)
+        return injecting.cut_everywhere(path, read, append)
 
     def two_runs(self) -> Record:
         """The same command twice, in one folder or in two."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import io
 import os
 import re
@@ -24,9 +25,17 @@ from tare.images.oci import TarLayer, tar_entry
 from tare.images.pull import Repository, pull
 from tare.images.tree import EPOCH_S
 from tare.machine.distribution import host_release, host_sources
+from tare.model.records.images import DebianPackage
 from tare.model.schema import read_yaml
 
-FORMAT = 1
+FORMAT = 2  # counts up when the same packages would give another base
+# What scanners of images read, one file a package: what is only unpacked has no database of dpkg.
+CONTROL_FILES = "var/lib/dpkg/status.d"
+KEEP_CONTROL = (
+    f'mkdir -p "$1/{CONTROL_FILES}" && for one in "$1"/var/cache/apt/archives/*.deb; do '
+    f'dpkg-deb --field "$one" > "$1/{CONTROL_FILES}/$(dpkg-deb --field "$one" Package)" || exit 1; done'
+)
+MOST_LIST_BYTES = 16 << 20
 MMDEBSTRAP_TIMEOUT_S = 600
 MERGED_USR = Path("/usr/share/mmdebstrap/hooks/merged-usr")
 _GLIBC = re.compile(rb"GNU C Library [^\n]*? version (\d+)\.(\d+)")
@@ -43,6 +52,7 @@ class Base:
     glibc: tuple[int, ...]  # version of its C library, as (2, 36)
     reason: str | None  # why it is not the registry's, or None
     seconds: float  # what making or pulling it took
+    packages: tuple[DebianPackage, ...] = ()  # sorted; of dpkg's own list, or those that were unpacked
 
 
 def load_recipe(path: Path | None = None) -> dict[str, Any]:
@@ -125,7 +135,7 @@ def _bases() -> Path:
 
 
 def _registry_key(recipe: dict[str, Any]) -> str:
-    return str(recipe["digest"]).removeprefix("sha256:")[:32]
+    return store.key_of(FORMAT, recipe["digest"])
 
 
 def _debian_key(recipe: dict[str, Any]) -> str:
@@ -145,6 +155,7 @@ def _describe(kind: str, name: str, digest: str, layers: Sequence[Path], started
         "glibc": list(glibc),
         "reason": None,
         "seconds": round(time.monotonic() - started, 3),
+        "packages": [package.to_json() for package in debian_packages(layers)],
     }
 
 
@@ -162,6 +173,7 @@ def _base(kept: Kept) -> Base:
         glibc=tuple(about["glibc"]),
         reason=about["reason"],
         seconds=about["seconds"],
+        packages=tuple(DebianPackage(**one) for one in about["packages"]),
     )
 
 
@@ -175,6 +187,27 @@ def glibc_version(layers: Iterable[Path]) -> tuple[int, ...]:
                     handle = archive.extractfile(member)
                     version = (glibc_of(handle.read()) if handle else ()) or version
     return version
+
+
+def debian_packages(layers: Iterable[Path]) -> tuple[DebianPackage, ...]:
+    """Debian packages in layer tars by dpkg's own lists, of which the uppermost counts; () where there is none."""
+    lists: dict[str, bytes] = {}
+    for layer in layers:
+        with opened(layer) as archive:
+            for member in archive:
+                name = member.name.removeprefix("./")
+                listed = name == "var/lib/dpkg/status" or Path(name).parent == Path(CONTROL_FILES)
+                if member.isfile() and listed and member.size < MOST_LIST_BYTES:
+                    handle = archive.extractfile(member)
+                    lists[name] = handle.read() if handle else b""
+    found = {
+        DebianPackage(name=one["Package"], version=one["Version"], architecture=one["Architecture"])
+        for text in lists.values()
+        for one in map(email.message_from_string, text.decode(errors="replace").split("\n\n"))
+        if {"Package", "Version", "Architecture"} <= set(one.keys())
+        and one.get("Status", "installed").split()[-1:] == ["installed"]
+    }
+    return tuple(sorted(found, key=lambda package: (package.name, package.version, package.architecture)))
 
 
 def glibc_of(library: bytes) -> tuple[int, ...]:
@@ -195,6 +228,7 @@ def _mmdebstrap(packages: Sequence[str], codename: str, target: Path) -> None:
             "--variant=extract",
             f"--include={','.join(packages)}",
             *([f"--hook-dir={MERGED_USR}"] if MERGED_USR.is_dir() else []),
+            f"--extract-hook={KEEP_CONTROL}",
             codename,
             str(target),
             "-",

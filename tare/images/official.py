@@ -15,7 +15,7 @@ from typing import Any
 
 from tare.core.archives import opened
 from tare.core.errors import UnavailableError
-from tare.images.base import glibc_version
+from tare.images.base import debian_packages, glibc_version
 from tare.images.layers import OPAQUE, WHITEOUT
 from tare.images.oci import TarLayer, assemble
 from tare.images.pull import Pulled, Repository, pull, resolve
@@ -24,7 +24,7 @@ from tare.images.storage import measure_storage
 from tare.model.records.images import OciRecord, Package, TreeFacts
 from tare.model.studies.stacks import Official, Stack
 
-FORMAT = 1  # counts up when the same image would give another archive
+FORMAT = 2  # counts up when the same image would give another archive
 OFFICIAL = "official"
 PYTHONS = ("python3", "python")
 _PACKAGE = re.compile(r"(.*/(?:site|dist)-packages)/([A-Za-z0-9_.]+)-([^-/]+)(?:-py[\d.]+)?\.(?:dist|egg)-info")
@@ -88,6 +88,7 @@ def _pull(stack: Stack, source: Official, recipe: Mapping[str, Any], folder: Pat
             "glibc": ".".join(map(str, glibc_version(pulled.layers))),
             "bytes": sum(path.stat().st_size for path in pulled.layers),
             "reason": None,
+            "packages": [package.to_json() for package in debian_packages(pulled.layers)],
         }
         python = python_in(paths, pulled)
     return {

@@ -21,6 +21,7 @@ from tare.images.storage import storage_of
 from tare.model import closure
 from tare.model.environment import Environment, OciImage, Prepared
 from tare.model.records.images import BaseImage, ImageRecord, OciRecord, TreeFacts
+from tare.model.schema import parse
 
 NO_OPTIONS: Mapping[str, str] = {}
 
@@ -40,7 +41,7 @@ def keep_image(inputs: list[Any], what: str, make: Make) -> tuple[Kept, dict[str
         "digest": image["digest"],
         "image_id": image["image_id"],
         "tag": image["tag"],
-        "base": BaseImage(**kept.about["base"]),
+        "base": parse(BaseImage, kept.about["base"], f"the base of {kept.path}"),
         "cached": kept.cached,
     }
 
@@ -54,6 +55,7 @@ def base_fields(base: Base) -> dict[str, Any]:
         "glibc": ".".join(map(str, base.glibc)),
         "bytes": sum(layer.path.stat().st_size for layer in base.layers),
         "reason": base.reason,
+        "packages": [package.to_json() for package in base.packages],
     }
 
 

@@ -1,15 +1,17 @@
 """Forms of the current stack, of some environments: the whole tree inside is the host's, byte for byte."""
 
 import hashlib
+import json
 import os
 import shutil
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 from asking import a_launch
 
-from tare.core.files import project_root
+from tare.core.files import project_root, write_json
 from tare.core.process import run
 from tare.images.oci import blob_path
 from tare.launch.conditions import launcher_environment
@@ -95,3 +97,24 @@ def test_archive_holds_what_its_record_names(image):
                 assert blob_path(f"sha256:{found}") == member.name
                 names.add(member.name)
     assert {blob_path(image.digest), blob_path(image.image_id)} < names
+
+
+def test_the_list_of_an_images_software_has_every_package(image, tmp_path):
+    """What is unpacked below the stack has a control file for each, which scanners of images read too."""
+    with tarfile.open(image.path) as archive:
+        lowest = json.load(archive.extractfile(blob_path(image.digest)))["layers"][0]["digest"]
+        with tarfile.open(fileobj=archive.extractfile(blob_path(lowest))) as layer:
+            controls = {Path(name).name for name in layer.getnames() if "/status.d/" in name}
+    debian = {package.name for package in image.base.packages}
+    assert {"libc6", "dash", "coreutils"} < debian
+    assert image.base.kind != "debian" or controls == debian
+    subprocess.run(["make", "sbom"], cwd=project_root(), check=True, capture_output=True, timeout=300)
+    write_json(tmp_path / "images" / image.stack / "oci.json", {"schema": image.VERSION, **image.to_json()})
+    words = [".sbom/bin/python", "containers/sbom.py", str(tmp_path / "images"), str(tmp_path / "lists")]
+    subprocess.run(words, cwd=project_root(), check=True, capture_output=True, timeout=60)
+    listed = json.loads((tmp_path / f"lists/{image.stack}.json").read_text())
+    assert listed["metadata"]["component"]["version"] == image.digest
+    found = {(one["purl"].partition("/")[0], one["name"], one["version"]) for one in listed["components"]}
+    wanted = {("pkg:pypi", one.name, one.version) for one in image.packages}
+    wanted |= {("pkg:deb", one.name, one.version) for one in image.base.packages}
+    assert wanted | {("pkg:generic", "cpython", image.tree.python)} == found

@@ -320,8 +320,8 @@ def campaign(tmp_path, monkeypatch):
     return study / "w" / NAME
 
 
-def cut(path, read, most=None):
-    return injecting.cut_everywhere(path, read, lambda row: Journal(path).append(json.loads(row)), most)
+def cut(path, read):
+    return injecting.cut_everywhere(path, read, lambda row: Journal(path).append(json.loads(row)))
 
 
 def test_a_journal_cut_at_every_byte_of_its_seal_is_read_and_written_again(campaign):
@@ -336,8 +336,6 @@ def test_a_journal_cut_at_every_byte_of_its_last_unit_is_read_and_written_again(
     path.write_bytes(b"".join(row for row in rows if "unit" in json.loads(row)))
     assert len(read_rows(campaign).units) == 4
     assert cut(path, lambda: read_rows(campaign)) == (len(injecting.last_row(path.read_bytes())), [])
-    tried, wrong = cut(path, lambda: read_rows(campaign), 60)
-    assert wrong == [] and 40 < tried <= 61, "of a long row not every byte"
 
 
 def test_a_ledger_cut_at_every_byte_of_its_last_row_is_read_and_written_again(campaign):
@@ -524,6 +522,7 @@ def test_what_takes_more_memory_than_its_group_may_is_killed_and_the_group_goes(
             assert group.is_dir()
             done = subprocess.run([*prefix, *take], capture_output=True, text=True)
             assert done.returncode == -signal.SIGKILL and not done.stdout
+            assert fault_runs.ended_for_memory(group) == 1
     except UnavailableError:
         pytest.skip("no control group with a memory limit can be made here")
     assert not group.exists()

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 from fakes import SCRIPT
-from hostile import SECONDS, attack, bent, bounded, kind_of, refused, twisted
+from hostile import SECONDS, attack, bent, bounded, kind_of, refused, taken_bytes, twisted
 from hypothesis import strategies
 from log_variants import texts, torch_events, torch_json, write_sqlite
 from test_sealed import GOOD, unit, write_folder
@@ -357,6 +357,69 @@ def test_what_compilers_say_of_graphs():
         clusters.ngraph_clusters(text)
 
     attack("compilers", [PLACED.encode()], torn, look)
+
+
+# --- memory is in proportion: files of megabytes that are right
+
+
+def much_of(row, tail="", size=4 << 20):
+    """Numbered copies of a text, to about so many bytes."""
+    rows, count = [], size // len(row.format(n=100_000))
+    for number in range(count):
+        rows.append(row.format(n=number))
+    return "".join(rows) + tail
+
+
+def large_summary(path):
+    text = next(one for one in texts() if one.name == "ncu raw C").data.decode()
+    lines = text.splitlines(keepends=True)
+    path.write_text(text + lines[-1] * ((4 << 20) // len(lines[-1])))
+    return lambda: logs.rows(logs.read(path), None)
+
+
+def large_trace(path):
+    events = [{**one, "ts": one["ts"] + 10**7 * n} for n in range(700) for one in torch_events() if "ts" in one]
+    path.write_text(torch_json(events))
+    return lambda: logs.rows(logs.read(path), None)
+
+
+def large_record(path):
+    path.write_text('{"schema": 1, "a": [' + much_of('{{"b": [{n}, 0.5], "c": "x"}},', "0]}"))
+    return lambda: read_json(path)
+
+
+def large_journal(path):
+    path.write_text(much_of('{{"n": {n}, "b": [1, 2.5]}}\n'))
+    return lambda: list(json_rows(path.read_bytes(), path))
+
+
+def large_study(path):
+    path.write_text("a:\n" + much_of("  - {{name: x{n}, b: [1, 2, 3]}}\n", size=2 << 20))
+    return lambda: read_yaml(path, "the study")
+
+
+def large_ledger(path):
+    path.write_text(much_of('{{"k": [{n}]}}', size=4 << 20))
+    return lambda: refused(lambda: ledger.read_ledger(path.parent))
+
+
+# Times its size. YAML's reader keeps the place of each value; a study has 16 MB at most.
+TIMES = {
+    large_summary: 40,
+    large_trace: 40,
+    large_record: 40,
+    large_journal: 40,
+    large_study: 160,
+    large_ledger: 40,
+}
+
+
+@pytest.mark.parametrize("make", TIMES, ids=lambda make: make.__name__)
+def test_memory_is_a_multiple_of_the_size(tmp_path, make):
+    path = tmp_path / (ledger.LEDGER if make is large_ledger else "file")
+    read_it = make(path)
+    assert path.stat().st_size > 1 << 20
+    assert taken_bytes(read_it) < TIMES[make] * path.stat().st_size
 
 
 # --- what is made to take time or memory, one by one

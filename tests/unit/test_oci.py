@@ -16,7 +16,7 @@ import pytest
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import SMALL_BYTES
 from tare.core.manifest import manifest_digest, read_manifest
-from tare.images.base import get_base, glibc_version, normalise_layer
+from tare.images.base import MOST_LIST_BYTES, debian_packages, get_base, glibc_version, normalise_layer
 from tare.images.layers import Blob, layers_of, unpack
 from tare.images.oci import ARCHIVE, FolderLayer, TarLayer, assemble, write_layer
 from tare.images.pull import Repository, pull, resolve
@@ -278,6 +278,31 @@ def test_glibc_of_a_base_is_read_from_its_library(tmp_path):
     (tmp_path / "upper.tar").write_bytes(tar_bytes([("etc/x", b"")]))
     assert glibc_version([tmp_path / "layer.tar", tmp_path / "upper.tar"]) == (2, 31)
     assert glibc_version([tmp_path / "upper.tar"]) == ()
+
+
+def control(name, version, *lines):
+    return "\n".join((f"Package: {name}", f"Version: {version}", "Architecture: amd64", *lines, ""))
+
+
+def test_debian_packages_of_a_base_are_read_from_lists_in_its_layers(tmp_path):
+    installed, removed = "Status: install ok installed", "Status: deinstall ok config-files"
+    old = control("libc6", "2.31", installed)
+    status = "\n".join(
+        (control("libc6", "2.36", installed, "Description: C\n more"), control("gone", "1", removed))
+    )
+    unpacked = [(f"./var/lib/dpkg/status.d/{name}", control(name, "1:1").encode()) for name in ("zlib1g", "dash")]
+    layers = [
+        [("var/lib/dpkg/status", old.encode()), ("var/lib/dpkg/status-old", control("older", "0").encode())],
+        [("./var/lib/dpkg/status", status.encode()), *unpacked],
+        [("var/lib/dpkg/status.d/odd", b"\xff\n\nno: control\n\nPackage: no-version\n"), ("etc/x", b"")],
+        [("var/lib/dpkg/status.d/large", b"\n" * MOST_LIST_BYTES)],
+    ]
+    paths = [tmp_path / f"{number}.tar" for number in range(len(layers))]
+    for path, members in zip(paths, layers, strict=True):
+        path.write_bytes(tar_bytes(members))
+    found = debian_packages(paths)
+    assert [(one.name, one.version) for one in found] == [("dash", "1:1"), ("libc6", "2.36"), ("zlib1g", "1:1")]
+    assert debian_packages(paths[2:]) == ()
 
 
 def recipe_of(registry):

@@ -85,11 +85,12 @@ def test_an_archive_is_small(packed):
     assert packed.stat().st_size < 50e6
 
 
-def test_secrets_of_the_environment_are_in_no_record_log_page_or_archive(smoke, packed, tmp_path):
+def test_secrets_of_the_user_are_in_no_record_log_page_or_archive(smoke, packed, tmp_path):
     with zipfile.ZipFile(packed) as archive:
         archive.extractall(tmp_path / "unpacked")
     assert (tmp_path / "unpacked/results/smoke/report/index.html").exists()
     places = [smoke / "results", smoke / ".snakemake", tmp_path / "unpacked"]
+    assert canaries.found_in([smoke.parent / "home"]), "they would be found"
     assert canaries.found_in(places) == []
     assert canaries.MARK not in (smoke / "progress.txt").read_text()
 

@@ -39,6 +39,14 @@ class Storage(Record):
     reason: str | None
 
 
+class DebianPackage(Record):
+    """A package of a base, as dpkg names it."""
+
+    name: str
+    version: str
+    architecture: str
+
+
 class BaseImage(Record):
     """The root filesystem below a stack; `reason` says why it is not the registry's."""
 
@@ -48,6 +56,7 @@ class BaseImage(Record):
     glibc: str
     bytes: Natural
     reason: str | None
+    packages: tuple[DebianPackage, ...] = ()
 
 
 class CompiledLibrary(Record):
