@@ -10,6 +10,7 @@ import errno
 import html
 import multiprocessing
 import os
+import re
 import shutil
 import sys
 import traceback
@@ -31,6 +32,7 @@ OF_A_PAPER = "paper"  # the notebook that is run once for each published study, 
 FAILED = "failed.json"  # next to the notebooks: those that failed, each with its error
 ENGINE = "tare"  # as papermill knows what runs the cells
 LIMIT_S = 600.0
+_BLANK_HEADER = re.compile(r'<th( class="blank[^"]*")[^>]*>(?:&nbsp;|\xa0)?</th>')
 
 
 def names() -> list[str]:
@@ -204,7 +206,6 @@ def to_page(notebook: Path) -> str:
     """An executed notebook as one HTML page: no scripts, no fonts, nothing from elsewhere."""
     import nbformat
     from jinja2 import Template
-    from pygments.formatters import HtmlFormatter
 
     content = nbformat.read(notebook, as_version=4)
     # The cell with the parameters and the one that papermill adds say the same: the second is what ran.
@@ -216,6 +217,8 @@ def to_page(notebook: Path) -> str:
     )
     templates = project_root() / "tare/report/templates"
     style, page = ((templates / name).read_text(encoding="utf-8") for name in ("page.css", "notebook.html.j2"))
-    light = HtmlFormatter(style="friendly", nobackground=True).get_style_defs(".highlight")
-    shown = {"title": html.escape(title), "style": f"{style}\n{light}", "body": body}
+    # The keyboard reaches what can be scrolled, and a cell without a word is no header.
+    scrolled = re.sub(r'<(pre|div class="output_area")>', r'<\1 tabindex="0">', body)
+    body = _BLANK_HEADER.sub(r"<td\1></td>", scrolled)
+    shown = {"title": html.escape(title), "style": style, "body": body}
     return str(Template(page, keep_trailing_newline=True).render(shown))

@@ -652,13 +652,16 @@ def test_a_page_apart_from_reports_is_looked_at_too(browser, tmp_path, written):
     page.context.close()
 
 
-def test_pages_of_notebooks_are_filled_in_and_fit_a_phone(browser, notebook_pages):
+def test_pages_of_notebooks_are_filled_in_accessible_and_fit_a_phone(browser, notebook_pages):
     assert len(notebook_pages) > 7
     page = load(browser, notebook_pages[0], 390)
     for path in notebook_pages:
         page.goto(path.as_uri())
         assert unfilled(page) == [], path.name
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path.name
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            assert violations(page) == {}, f"{path.name}, {scheme}"
     assert page.logged == []
     page.context.close()
 
