@@ -107,11 +107,19 @@ def run_pack(arguments: argparse.Namespace) -> None:
 
 
 def run_check(arguments: argparse.Namespace) -> None:
-    """Exit status 4 where a file is not what was recorded."""
+    """Exit status 4 where a file is not what was recorded, or a campaign does not hold."""
+    from tare.archive.checks import Notes, Tree
+    from tare.archive.checks.recorded import reference
+    from tare.core.errors import IntegrityError
     from tare.core.progress import say
     from tare.model.journals.references import check
 
+    folder, notes = arguments.folder.resolve(), Notes()
     found = check(arguments.folder)
+    reference(Tree(folder.parent), folder, notes)
+    if notes.wrong:
+        more = f" (and {len(notes.wrong) - 1} more)" if len(notes.wrong) > 1 else ""
+        raise IntegrityError(f"{notes.wrong[0].where}: {notes.wrong[0].what}{more}")
     done = sum(part.status in ("ok", "ended") for part in found.parts)
     size = sum(file.bytes for file in found.files)
     say(f"{found.name}: whole; {done} of {len(found.parts)} parts, {size / 1e6:.2f} MB, {found.device.name}")

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 
+import frauds
 import pandas as pd
 import pytest
 
 from tare.analysis.capacity import ceilings
 from tare.analysis.reference import write_tables
-from tare.core.files import project_root
+from tare.cli.main import main
+from tare.core.files import project_root, read_json, sha256_file, unpacked, write_json
 from tare.literature import claims
 from tare.model import tables
+from tare.model.journals.ledger import LEDGER
 from tare.model.journals.references import check
+from tare.model.journals.sealed import PACKED_UNITS, UNITS
+from tare.model.studies.layout import REFERENCE
 from tare.profilers.ncu import read_metrics
 from tare.report import reference_section, references
 
@@ -115,6 +121,55 @@ def test_no_environment_is_compared_with_the_host(metrics):
     assert set(metrics["environment"]) == {"host"}
     assert set(metrics["launch_role"]) == {"reference", "control", "headline"}
     assert pd.Series(metrics["stack"]).dropna().unique().tolist() == ["bound"]
+
+
+class Forged(frauds.Study):
+    """A copy of the reference, with plain journals."""
+
+    def __init__(self, root):
+        self.root, self.folder = root, root / "campaigns/recorded"
+        self.ledger = self.folder / LEDGER
+        for packed in self.folder.rglob(PACKED_UNITS):
+            (packed.parent / UNITS).write_bytes(b"".join(unpacked(packed)))
+            packed.unlink()
+
+    def campaign(self, kind="rounds"):
+        return self.folder / "resnet50" / f"{kind}.host"
+
+    def relist(self, root):
+        paths = sorted(path for path in root.rglob("*") if path.is_file() and path.name != REFERENCE)
+        files = [
+            {"path": str(path.relative_to(root)), "bytes": path.stat().st_size, "sha256": sha256_file(path)}
+            for path in paths
+        ]
+        write_json(root / REFERENCE, read_json(root / REFERENCE) | {"files": files})
+
+
+def drop_last(rows):
+    del rows[-2]
+
+
+def turn_order(rows):
+    rows[1]["order"].reverse()
+
+
+def copy_launch(rows):
+    rows[2]["launches"]["host"] = rows[1]["launches"]["host"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda rows: None, None), (drop_last, "has 3 units"), (turn_order, "order"),
+        (copy_launch, "resnet50/rounds.host"),
+    ],
+)  # fmt: skip
+def test_a_forger_who_remakes_all_its_hashes_is_found(tmp_path, change, says, capsys):
+    study = Forged(shutil.copytree(FOLDER, tmp_path / NAME))
+    study.edit(change)
+    study.rehash()
+    assert main(["check-reference", str(study.root)]) == (0 if says is None else 4)
+    assert (says or "whole") in "".join(capsys.readouterr())
 
 
 def test_facts_of_the_device_have_units(reference):

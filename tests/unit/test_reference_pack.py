@@ -73,7 +73,6 @@ def test_a_finished_folder_is_whole_and_keeps_no_unsealed_campaign(recorded):
     found = folders.check(recorded)
     assert [part.status for part in found.parts] == ["ok", "unavailable"]
     assert not (recorded / f"campaigns/{STUDY}/box/mnist_cnn/causes.host").exists()
-    assert main(["check-reference", str(recorded)]) == 0
 
 
 def test_the_packed_journal_holds_the_sealed_bytes(recorded):

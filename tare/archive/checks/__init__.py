@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from tare.archive.checks import chain, clocks, members, orders, pages, plans, records, tables
+from tare.archive.checks import chain, clocks, members, orders, pages, plans, recorded, records, tables
 from tare.archive.checks.found import Check, Finding, Notes, Result, Status
 from tare.archive.checks.tree import Tree
 from tare.core.errors import TareError, explain_os_error
@@ -53,8 +53,8 @@ CHECKS: tuple[Check, ...] = (
     _check("images", "Launches ran the images that plans name and records describe.", records.images),
     _check("data", "Plans name the data that records describe.", records.data),
     _check("profiles", "Profiled launches have their own names, and the traces that they name.", records.profiles),
-    _check("references", "Reference campaigns of other machines are the files that their records list.",
-           records.references),
+    _check("references", "Reference campaigns of other machines have their files, and hold as a study's do.",
+           recorded.references),
     _check("code", "The sources in the archive are the programs that measured, by the hashes in the plans.",
            records.code),
     _check("installed", "Lists programs in the archive that differ from those of the Tare that checks.",

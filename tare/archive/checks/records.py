@@ -13,8 +13,6 @@ from tare.archive.members import INDEX
 from tare.core.errors import TareError
 from tare.core.files import data_root, project_root, read_json
 from tare.model import closure
-from tare.model.journals.references import check as check_reference
-from tare.model.journals.references import shown
 from tare.model.records.campaigns import Plan
 from tare.model.records.images import DataRecord, ImageRecord
 from tare.model.records.launches import WORKER, LaunchRecord
@@ -192,16 +190,6 @@ def profiles(tree: Tree, notes: Notes) -> None:
             for name, digest in pairs:
                 if name is not None and sha256_or_none(path.parent / name) != digest:
                     notes.fail(where, f"names {name} with another hash than the file has")
-
-
-def references(tree: Tree, notes: Notes) -> None:
-    """Every reference campaign has the files that its record lists, and no others."""
-    for folder in shown(tree.root / layout.RESULTS):
-        notes.look("reference campaigns")
-        try:
-            check_reference(folder)
-        except TareError as error:
-            notes.fail(layout.REFERENCES.joinpath(folder.name).as_posix(), tree.plain(error))
 
 
 # --- programs

@@ -18,6 +18,8 @@ from tare.archive.reading import index_of
 from tare.core.errors import TareError, UserError
 from tare.core.files import sha256_file, unpacked
 from tare.model.journals.ledger import SUPERSEDED, Entry, read_ledger, set_aside_folders
+from tare.model.journals.recorded import machine_of
+from tare.model.journals.references import load
 from tare.model.journals.sealed import PACKED_UNITS, PLAN, UNITS, Rows, read_plan, read_rows
 from tare.model.records.campaigns import Plan, Sealed, Unit
 from tare.model.records.measured import ProfileRecord
@@ -167,6 +169,18 @@ class Measured:
         return tuple((path, *_or_reason(partial(_profile, path), None, self.root)) for path in paths)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recorded(Measured):
+    """The study of a reference campaign, whose campaigns are in a folder within that of the reference."""
+
+    place: Path
+
+    @property
+    def folder(self) -> Path:
+        """Of its campaigns."""
+        return self.place
+
+
 class Tree:
     """A folder laid out as a checkout with results.
 
@@ -215,6 +229,17 @@ class Tree:
             study, machine = folder.parent.name, folder.name
             found.append(Measured(root=self.root, study=study, machine=machine))
         return tuple(found)
+
+    def of_reference(self, folder: Path) -> Tree:
+        """The same folder with a reference campaign in it as all that was measured. Raises TareError: it has no
+        record.
+        """
+        record = load(folder)
+        seen = Tree(self.root if folder.resolve().is_relative_to(self.root) else folder.parent)
+        place = folder.resolve() / layout.below_results(layout.CAMPAIGNS) / record.study / (record.machine or "")
+        name = machine_of(record.to_json())
+        seen.measured = (Recorded(root=seen.root, study=record.study, machine=name, place=place),)
+        return seen
 
     def original(self, campaign: Campaign) -> Campaign | None:
         """The campaign of another study here from which a campaign took its units; None where it is not here, or
