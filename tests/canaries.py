@@ -13,6 +13,7 @@ FILES = (
     *(".netrc", ".ssh/id_ed25519", ".aws/credentials", ".bash_history", ".config/pip/pip.conf", ".kube/config"),
     *(".docker/config.json", ".config/containers/auth.json", ".apptainer/docker-config.json"),
 )
+SETTINGS = (".config/pip/pip.conf", ".npmrc")
 LARGEST = 64 << 20  # of a file that is looked into; a tree's and an image's have no text of ours
 
 
@@ -27,7 +28,10 @@ def plant(home: Path) -> dict[str, str]:
             f'{{"auths": {{"registry.example": {{"auth": "{secret}"}}}}, "HttpHeaders": {{"X-Meta": "{word}"}}}}'
         )
         path.write_text(docker if name.endswith(".json") else f"password = {word}\n")
-    (home / ".config/pip/pip.conf").write_text(f"# {MARK}-pip\n")
+    for name in SETTINGS:  # of the real user, without which this machine may have no packages
+        own = Path.home() / name
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(f"# {MARK}-settings\n" + (own.read_text() if own.is_file() else ""))
     return {**variables(), "HOME": str(home), "DOCKER_CONFIG": str(home / ".docker")}
 
 
