@@ -217,6 +217,7 @@ def run_optimise(arguments: argparse.Namespace) -> None:
     from tare.predict.choose import choose
     from tare.predict.requests import read_request
     from tare.predict.rows import read_cells, trained_on
+    from tare.predict.sealed_steps import steps_of_campaigns
     from tare.predict.targets import name_of, read_target
 
     request, notes = read_request(arguments.request, arguments.workload)
@@ -231,7 +232,8 @@ def run_optimise(arguments: argparse.Namespace) -> None:
         )
     cells = read_cells(arguments.grid or grid_folder(target.machine, target.stack))
     held_out = describe_workload(request.workload, request.options)["title"] if arguments.held_out else None
-    trained = trained_on(cells, target, held_out=held_out)
+    sealed = steps_of_campaigns(target, held_out=held_out)
+    trained = trained_on(cells, target, held_out=held_out, sealed=sealed)
     if arguments.submit and not arguments.write:
         raise UserError("--submit runs what --write has written: name a folder with --write")
     if arguments.measure is not None and arguments.measure < 1:

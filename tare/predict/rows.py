@@ -1,8 +1,9 @@
 """Cells of a grid as rows to train on: timed steps with what they do and the target they ran on.
 
-What an environment adds to a step is the median difference of its cells from the host's of the same job and
-threads, and never less than nothing: predictions have no place for an environment that makes steps faster. What a
-setting multiplies a step by is the median over networks of such ratios; of a row's own, that of the other networks.
+What an environment adds to a step is the median difference of its cells from the host's of the same job, threads
+and settings, and of its launches in sealed campaigns. It is never less than nothing: predictions have no place for
+an environment that makes steps faster. What a setting multiplies a step by is the median over networks of such
+ratios; of a row's own, that of the other networks.
 Cells that shared the machine with the host's say how many times as long as its steps theirs are, and no more.
 Settings that are modelled on the target multiply by nothing (`Target.modelled`); of several, the others count.
 """
@@ -58,12 +59,11 @@ class Effects:
         pairs: dict[str, list[float]] = {}
         logs: dict[Settings, dict[str, list[float]]] = {}
         for one in timed:
+            there = host.get((one.job, one.settings))
+            if one.env != HOST and there is not None:
+                pairs.setdefault(one.env, []).append(one.seconds - there)
             without = host.get((one.job, ()))
-            if without is None:
-                continue
-            if one.env != HOST and not one.settings:
-                pairs.setdefault(one.env, []).append(one.seconds - without)
-            if one.env == HOST and one.settings:
+            if one.env == HOST and one.settings and without is not None:
                 own = logs.setdefault(one.settings, {}).setdefault(one.network, [])
                 own.append(math.log(one.seconds / without))
         more = {env: max(0.0, statistics.median(values)) for env, values in pairs.items()}
@@ -124,9 +124,12 @@ def read_cells(folder: Path) -> list[GridCell]:
     return found
 
 
-def trained_on(cells: Iterable[GridCell], target: TargetRecord, *, held_out: str | None = None) -> Trained:
+def trained_on(
+    cells: Iterable[GridCell], target: TargetRecord, *, held_out: str | None = None, sealed: Sequence[Timed] = ()
+) -> Trained:
     """The rows of a target's own cells; those of another machine, processor or stack are left out, and why.
 
+    `sealed`: steps that campaigns timed, by which environments add to a step too (`sealed_steps`).
     `held_out`: the title of a network whose times and failures are not used, as if nobody had timed it; work and
     memory of its jobs are.
     """
@@ -155,7 +158,7 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord, *, held_out: str
     for cell in [cell for cell in firsts if id(cell) not in seconds]:
         left_out.append(f"{name_of(cell)}: the host has no launch alone to compare it with")
         firsts.remove(cell)
-    effects = Effects.of([_timed(cell, seconds[id(cell)]) for cell in firsts], target.modelled)
+    effects = Effects.of([*(_timed(cell, seconds[id(cell)]) for cell in firsts), *sealed], target.modelled)
     added, rows = effects.added, []
     for cell in firsts:
         if (job := job_of(cell.workload, cell.options, cell.batch)) not in work:

@@ -25,8 +25,9 @@ from tare.core.files import read_json
 from tare.experiments import alone, candidates, grid, targets
 from tare.launch.run import Order
 from tare.machine import facts as machine_facts
-from tare.model import closure
+from tare.model import closure, tables
 from tare.model.candidates import Times
+from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import costs_of
 from tare.model.records.launches import LaunchRecord, OperatorTime
 from tare.model.records.measured import CeilingsRecord, GridCell, StartCosts, StartsPart
@@ -34,7 +35,7 @@ from tare.model.registry import describe_workload, imports_of, whole_options
 from tare.model.roles import CONTROL
 from tare.model.schema import parse, read
 from tare.model.studies.loading import load_checked
-from tare.predict import answers, cases, choose, elapsed, models, requests, rows
+from tare.predict import answers, cases, choose, elapsed, models, requests, rows, sealed_steps
 from tare.predict import predictor as prediction
 from tare.predict import targets as described
 from tare.worker import allocator, frameworks, operators, plain, repeated
@@ -719,6 +720,37 @@ def test_cells_become_rows_with_what_their_environment_adds():
     fitted = models.fit_roofline(found.rows)
     assert {name: fitted.factors[name] for name in FACTORS} == pytest.approx(FACTORS, rel=0.1)
     assert (fitted.call_s, fitted.step_s) == pytest.approx((CALL_S, STEP_S), rel=0.2)
+
+
+def test_sealed_campaigns_say_what_environments_add_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    results = builders.build_results(tmp_path / "results")
+    (path, *_) = sorted(results.glob("campaigns/*/*/mnist_cnn/rounds.*docker*/sealed.json"))
+    plan = read_sealed(path).plan
+    target = record(
+        machine=plan.machine.name, stack=plan.stack, targets=(target_with(plan.conditions.threads),), costs=()
+    )
+    found = sealed_steps.steps_of_campaigns(target)
+    verdicts = tables.read("verdicts", results / "tables/verdicts.csv")
+    steps = verdicts[(verdicts["metric"] == "step_s") & (verdicts["environment"] == "docker")]
+    steps = steps[(steps["reference"] == "host") & ~steps["co_runner"] & (steps["compares"] == "environment")]
+    assert len(steps) > 2
+    for row in steps.to_dict("records"):
+        title, settings = describe_workload(row["workload"])["title"], row["level_allocator"]
+        own = {
+            one.env: one.seconds
+            for one in found
+            if (one.network, dict(one.settings).get("allocator", "default")) == (title, settings)
+        }
+        assert own["docker"] / own["host"] == pytest.approx(row["ratio"], rel=0.01)
+    assert {one.env for one in found} == {"host", *builders.ENVIRONMENTS} - {"host.control"}
+    trained = rows.trained_on(grid_cells({"host": 0.0, "podman": 1e-4}), record(), sealed=found)
+    assert trained.effects.added["docker"] > 0 and trained.effects.added["podman"] == pytest.approx(1e-4)
+    title = describe_workload("mnist_cnn")["title"]
+    assert title not in {one.network for one in sealed_steps.steps_of_campaigns(target, held_out=title)}
+    assert sealed_steps.steps_of_campaigns(target.replace(stack="torch-1.4")) == []
+    path.write_text("{}")
+    assert {one.network for one in sealed_steps.steps_of_campaigns(target)}, "others are still read"
 
 
 @pytest.mark.parametrize(
