@@ -1,10 +1,11 @@
-# Reference campaigns that were recorded elsewhere and are kept in results/reference: their tables, made anew here.
-# The recorded folders themselves are never written.
+# Reference campaigns that were recorded elsewhere, whose archives are in results/reference: tables, made anew here.
 # They are of the checkout, as the configuration is, also where the workflow runs in another folder.
-REFERENCES = sorted(
-    path.parent.name
-    for path in Path(checkout_file(layout.REFERENCES)).glob(f"*/{layout.REFERENCE}")
-)
+from tare.model.journals.references import name_of, references
+
+REFERENCES = {
+    name_of(place): place
+    for place in references(Path(checkout_file(layout.REFERENCES)))
+}
 REFERENCE_TABLES = [
     "metrics",
     "verdicts",
@@ -22,7 +23,11 @@ REFERENCE_TABLES = [
 
 rule reference_tables:
     input:
-        record=checkout_file(layout.reference_record("{reference}")),
+        lambda wildcards: str(
+            REFERENCES.get(
+                wildcards.reference, layout.REFERENCES / f"{wildcards.reference}.zip"
+            )
+        ),
     output:
         metrics=layout.reference_table("{reference}", "metrics.parquet"),
         tables=collect(
@@ -34,9 +39,8 @@ rule reference_tables:
     localrule: True
     params:
         code=EXTRACTION,
-        recorded=subpath(input.record, parent=True),
         folder=subpath(output.metrics, parent=True),
     message:
         "the tables of the reference campaign {wildcards.reference}"
     shell:
-        "python -m tare reference-tables {params.recorded:q} --keep-going --out {params.folder:q} 2> {log:q}"
+        "python -m tare reference-tables {input:q} --keep-going --out {params.folder:q} 2> {log:q}"

@@ -11,9 +11,7 @@ rule build_report:
         image_costs=rules.count_image_costs.output if WORKLOADS else [],
         paper=PAPER_FILES,
         notebooks=rules.draw_notebooks.output,
-        references=collect(
-            checkout_file(layout.reference_record("{name}")), name=REFERENCES
-        ),
+        references=[str(REFERENCES[name]) for name in REFERENCES],
         reference_tables=collect(
             layout.reference_table("{name}", "metrics.csv"), name=REFERENCES
         ),

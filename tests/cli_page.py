@@ -42,7 +42,7 @@ GROUPS = {
     "Check, repeat and compare studies": ("archive", "verify", "rerun", "diff"),
     "Predict": ("target", "grid", "optimise"),
     "Read logs of profilers": ("read-log",),
-    "Reference campaigns": ("reference", "pack-reference-input", "check-reference", "reference-tables"),
+    "Reference campaigns": ("reference", "pack-reference-input", "reference-tables"),
     "Steps of the workflow: launches": (
         "run", "rounds", "command", "causes", "sweep", "profile", "profiles", "starts", "ceilings",
         "pipeline", "network",

@@ -164,6 +164,7 @@ def belongs(study: str, machines: Iterable[str], *, several: bool | None) -> re.
         rf"results/probe/{on}/(?:{NAME}/)*{RECORD}",
         rf"results/ceilings/{on}/(?:{NAME}/)*{RECORD}",
         rf"results/benchmarks/{on}/{NAME}[.]json",
+        rf"{layout.REFERENCES}/{NAME}[.]zip",
         rf"{layout.REFERENCES}/(?:{NAME}/){{1,6}}{NAME}[.](?:json|jsonl|gz)",
         *(rf"{re.escape(name)}(?:/{NAME})*" for name in PROGRAMS),
         re.escape(study_file(study)),
@@ -207,11 +208,8 @@ def collect(study: Study, machines: list[str], needed: Collection[str] = ()) -> 
     for path in (*_results(study.study, machines), *_shared(machines)):
         found[path.as_posix()] = path
     found |= _recorded()
-    programs = _programs()
-    tracked = _tracked()
-    untracked = _unneeded(set(programs) - tracked - set(needed), study) if tracked is not None else []
-    found |= {name: path for name, path in programs.items() if name not in set(untracked)}
-    found[study_file(study.study)] = yaml.safe_dump(study.to_json(), allow_unicode=True).encode()
+    untracked = _untracked(study, needed)
+    found |= programs_of(study, needed)
     for name, source in found.items():
         if reason := wrong_name(name):
             raise UserError(f"{name!r}: {reason}: rename it, or move it away")
@@ -221,6 +219,19 @@ def collect(study: Study, machines: list[str], needed: Collection[str] = ()) -> 
     odd = [name for name in found if place.fullmatch(name) is None]
     sources = {name: source for name, source in found.items() if name not in set(odd)}
     return Collected(sources=sources, odd=tuple(odd), untracked=tuple(untracked))
+
+
+def programs_of(study: Study, needed: Collection[str]) -> dict[str, Path | bytes]:
+    """The programs and the whole study, by their paths in an archive. `needed`: those that are always there."""
+    left_out = set(_untracked(study, needed))
+    found: dict[str, Path | bytes] = {name: path for name, path in _programs().items() if name not in left_out}
+    return found | {study_file(study.study): yaml.safe_dump(study.to_json(), allow_unicode=True).encode()}
+
+
+def _untracked(study: Study, needed: Collection[str]) -> list[str]:
+    """Programs that git does not track and the study does not run."""
+    tracked = _tracked()
+    return [] if tracked is None else _unneeded(set(_programs()) - tracked - set(needed), study)
 
 
 def _unneeded(names: Iterable[str], study: Study) -> list[str]:
@@ -281,11 +292,11 @@ def _shared(machines: list[str]) -> Iterator[Path]:
 
 
 def _recorded() -> dict[str, Path]:
-    """Files of the reference campaigns that a report here shows, by their paths in the archive."""
+    """The reference campaigns that a report here shows, their archives or files, by their paths in the archive."""
     return {
-        (layout.REFERENCES / folder.name / path.relative_to(folder)).as_posix(): path
-        for folder in shown(Path(layout.RESULTS))
-        for path in _plain_files(folder)
+        layout.REFERENCES.joinpath(place.name, path.relative_to(place)).as_posix(): path
+        for place in shown(Path(layout.RESULTS))
+        for path in (_plain_files(place) if place.is_dir() else [place])
     }
 
 

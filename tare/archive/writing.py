@@ -20,13 +20,16 @@ from tare.archive.members import (
     Member,
     collect,
     machines_of,
+    programs_of,
     results_folders,
 )
 from tare.core.errors import IntegrityError, UserError
-from tare.core.files import atomic_path, sha256_file
+from tare.core.files import atomic_path, read_json, sha256_file
 from tare.model import closure
+from tare.model.journals.references import STUDY, check, sealed_campaigns
+from tare.model.journals.sealed import read_sealed
 from tare.model.records.campaigns import Plan
-from tare.model.studies import layout
+from tare.model.studies import checks, layout
 from tare.model.studies.stamps import measuring, stamp_of
 from tare.model.studies.study import Study
 
@@ -96,6 +99,40 @@ def write(study: Study, out: Path) -> Written:
         machines=index.machines,
         notes=tuple(_notes(study, campaigns, index, collected)),
     )
+
+
+def write_reference(folder: Path, out: Path) -> Written:
+    """Write the archive of a reference campaign: its folder, its study and the programs, without a crate.
+
+    Raises UserError: it is none, or too large to be kept; `out` is no place for it. IntegrityError: a file is not
+    what was recorded.
+    """
+    if out.suffix != SUFFIX:
+        raise UserError(f"--out {out}: an archive's name ends with {SUFFIX}")
+    record = check(folder)
+    if out.name != f"{record.name}{SUFFIX}":
+        raise UserError(f"--out {out}: the archive of a reference has its name, {record.name}{SUFFIX}")
+    study = checks.check(read_json(folder / STUDY))
+    plans = [read_sealed(path).plan for path in sealed_campaigns(folder)]
+    programs = _programs(study, plans)
+    own = layout.REFERENCES / record.name
+    sources = programs_of(study, programs) | {
+        (own / path.relative_to(folder)).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+    members = {name: _member(source) for name, source in sources.items()}
+    _refuse_too_large(members)
+    index = Index(
+        tare=__version__, study=study.study, machines=(), members=members, programs=programs, remade=()
+    )  # fmt: skip
+    sources[INDEX] = index.text().encode()
+    with atomic_path(out) as temporary:
+        _write(sources, members, temporary)
+    remade = sum(not _measured_by(programs, plan) for plan in plans)
+    notes = [f"other programs than those here measured {remade} of {len(plans)} campaigns"] if remade else []
+    return Written(
+        path=out, sha256=sha256_file(out), bytes=out.stat().st_size, members=len(sources), machines=(),
+        notes=tuple(notes),
+    )  # fmt: skip
 
 
 def _member(source: Path | bytes) -> Member:

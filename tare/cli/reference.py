@@ -1,4 +1,4 @@
-"""`tare reference` and its kin: record a campaign on a machine without a network, check it, make its tables."""
+"""`tare reference` and its kin: record a campaign on a machine without a network, archive it, make its tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ NEEDED = {"yaml": "PyYAML", "numpy": "numpy", "pandas": "pandas", "scipy": "scip
 def add(subparsers: Any) -> None:
     """Add this group's commands."""
     record = subparsers.add_parser("reference", help="measure a reference campaign here, in a few minutes")
-    record.add_argument("--out", type=Path, help="folder to write (default results/reference/<device>-<date>)")
+    record.add_argument(
+        "--out",
+        type=Path,
+        help="folder to write; its archive comes next to it (default results/reference/<device>-<date>)",
+    )
     record.add_argument(
         "--python", type=Path, default=Path(sys.executable), help="interpreter that can import the framework"
     )
@@ -47,12 +51,8 @@ def add(subparsers: Any) -> None:
     pack.add_argument("--out", type=Path, default=INPUT, help="folder to fill (default .reference)")
     pack.set_defaults(run=run_pack)
 
-    check = subparsers.add_parser("check-reference", help="check every file of a reference campaign")
-    check.add_argument("folder", type=Path, help="folder of the campaign")
-    check.set_defaults(run=run_check)
-
     tables = subparsers.add_parser("reference-tables", help="make the tables of a reference campaign")
-    tables.add_argument("folder", type=Path, help="folder of the campaign")
+    tables.add_argument("reference", type=Path, help="archive or folder of the campaign")
     tables.add_argument(
         "--out", type=Path, required=True, help="folder for the tables, outside the campaign's folder"
     )
@@ -93,7 +93,12 @@ def run_reference(arguments: argparse.Namespace) -> None:
     from tare.experiments import reference
 
     shared = {name: getattr(arguments, name) for name in ("python", "budget_s", "out", "device", "only", "more")}
-    reference.run(reference.Wanted(**shared, source=arguments.study, carried=arguments.input))
+    folder = reference.run(reference.Wanted(**shared, source=arguments.study, carried=arguments.input))
+    from tare.archive.writing import SUFFIX, write_reference
+    from tare.core.progress import say
+
+    written = write_reference(folder, folder.parent / f"{folder.name}{SUFFIX}")
+    say(f"{written.path}: {written.bytes / 1e6:.1f} MB, sha256 {written.sha256}")
 
 
 def run_pack(arguments: argparse.Namespace) -> None:
@@ -106,31 +111,12 @@ def run_pack(arguments: argparse.Namespace) -> None:
     say(f"{len(content['files'])} files, {total / 1e6:.1f} MB in {arguments.out}")
 
 
-def run_check(arguments: argparse.Namespace) -> None:
-    """Exit status 4 where a file is not what was recorded, or a campaign does not hold."""
-    from tare.archive.checks import Notes, Tree
-    from tare.archive.checks.recorded import reference
-    from tare.core.errors import IntegrityError
-    from tare.core.progress import say
-    from tare.model.journals.references import check
-
-    folder, notes = arguments.folder.resolve(), Notes()
-    found = check(arguments.folder)
-    reference(Tree(folder.parent), folder, notes)
-    if notes.wrong:
-        more = f" (and {len(notes.wrong) - 1} more)" if len(notes.wrong) > 1 else ""
-        raise IntegrityError(f"{notes.wrong[0].where}: {notes.wrong[0].what}{more}")
-    done = sum(part.status in ("ok", "ended") for part in found.parts)
-    size = sum(file.bytes for file in found.files)
-    say(f"{found.name}: whole; {done} of {len(found.parts)} parts, {size / 1e6:.2f} MB, {found.device.name}")
-
-
 def run_tables(arguments: argparse.Namespace) -> None:
     """Make the tables, and judge what papers claim of a device by them."""
     from tare.analysis.reference import write_tables
     from tare.core.progress import say
     from tare.literature import claims
 
-    count = write_tables(arguments.folder, arguments.out, keep_going=arguments.keep_going)
-    judged = claims.write_of_device(arguments.folder, arguments.out)
+    count = write_tables(arguments.reference, arguments.out, keep_going=arguments.keep_going)
+    judged = claims.write_of_device(arguments.reference, arguments.out)
     say(f"{count} metrics and {judged} claims in {arguments.out}")

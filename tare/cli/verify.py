@@ -101,7 +101,8 @@ def _opened(path: Path) -> Iterator[tuple[Path, list[str]]]:
     Raises UserError: there is nothing of the kind, or no results.
     """
     from tare.core.errors import TareError, UserError
-    from tare.model.studies.layout import CAMPAIGNS
+    from tare.model.journals.references import references
+    from tare.model.studies.layout import CAMPAIGNS, REFERENCES
 
     left_out: list[str] = []
     with contextlib.ExitStack() as stack:
@@ -116,7 +117,7 @@ def _opened(path: Path) -> Iterator[tuple[Path, list[str]]]:
                 raise UserError(str(error)) from error
         else:
             raise UserError(f"{path}: there is no such file or folder: name an archive, or a folder with results/")
-        if not any((root / CAMPAIGNS).glob("*/*")):
+        if not any((root / CAMPAIGNS).glob("*/*")) and not references(root / REFERENCES):
             raise UserError(f"{path} has no {CAMPAIGNS}/<study>/<machine>: there is nothing to verify")
         yield root, left_out
 

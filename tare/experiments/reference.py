@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import re
+import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,7 @@ from tare.images import installed
 from tare.launch.trial import probe_record
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
-from tare.model.journals.references import ReferenceRecord, check
+from tare.model.journals.references import ARCHIVE, STUDY, ReferenceRecord, check, opened
 from tare.model.machines import MACHINE, slug_of
 from tare.model.registry import HOST, describe_workload, environment
 from tare.model.studies import checks, layout, loading, study
@@ -132,6 +133,9 @@ def _begin(wanted: Wanted) -> tuple[study.Study, Path, Row | None]:
     if wanted.more:
         if wanted.out is None:
             raise UserError("--more: name the folder to continue with --out")
+        packed = wanted.out.parent / f"{wanted.out.name}{ARCHIVE}"
+        if not wanted.out.exists() and packed.is_file():
+            shutil.copytree(opened(packed), wanted.out)
         if not (wanted.out / REFERENCE).is_file():
             raise UserError(
                 f"--more: {wanted.out} has no {REFERENCE}, so there is nothing to continue: begin without --more"
@@ -140,7 +144,7 @@ def _begin(wanted: Wanted) -> tuple[study.Study, Path, Row | None]:
         before = check(wanted.out).to_json()
         if before.get("machine") is None:
             raise UserError(f"--more: {wanted.out} is of a version whose paths name no machine: begin another")
-        return checks.check(read_json(wanted.out / "study.json")), wanted.out, before
+        return checks.check(read_json(wanted.out / STUDY)), wanted.out, before
     config = fitted(loading.load_checked(wanted.source), wanted.budget_s, wanted.device)
     out = wanted.out or project_root() / layout.REFERENCES / default_name(config.device)
     if not NAME.fullmatch(out.name):
@@ -173,7 +177,7 @@ def measure(
 ) -> None:
     """Launch everything; `keep` gets what the record says of environments, workloads and parts, after each part."""
     if before is None:
-        write_json(out / "study.json", config.to_json())
+        write_json(out / STUDY, config.to_json())
         machine.record().write(out / layout.MACHINE_FILE)
     environments = prepare_environments(out, wanted.python, config.environments)
     datasets = {name: describe_workload(name)["dataset"] for name in config.workloads}

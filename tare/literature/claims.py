@@ -46,6 +46,7 @@ from tare.literature.repaid_claims import repays
 from tare.literature.set_claims import kernels_differ, same_files
 from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN, UNIT_METRICS, kind_of
 from tare.model import tables
+from tare.model.journals import references
 from tare.model.registry import DISTRIBUTED, HOST, SHARED
 from tare.model.studies import arms, papers
 from tare.model.studies.campaigns import CampaignId, campaigns, sampling_in
@@ -92,9 +93,13 @@ def judge_claims(published: Published, here: Here) -> pd.DataFrame:
 def write_of_device(folder: Path, made: Path) -> int:
     """Judge what papers claim of a device by another machine's reference campaign; writes and counts `claims.csv`.
 
+    `folder`: as it was recorded, or its archive. `made`: its tables; of a broken one there are no claims.
     Raises UserError or IntegrityError: a table, a record or a paper can't be read.
     """
-    here, judged = of_reference(folder, made), [tables.make("claims", [])]
+    if (made / references.BROKEN).exists():
+        tables.write("claims", tables.make("claims", []), made / "claims.csv")
+        return 0
+    here, judged = of_reference(references.opened(folder), made), [tables.make("claims", [])]
     for paper in papers.paper_names(papers.folder()):
         study = load(paper)
         of_device = tuple(claim for claim in study.claims if "device" in claim.needs)

@@ -16,7 +16,7 @@ from tare.analysis.capacity.ceilings import read_ceilings
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import read_json
 from tare.model import tables
-from tare.model.journals.references import BROKEN, load, shown, tables_of
+from tare.model.journals.references import BROKEN, load, name_of, opened, shown, tables_of
 from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.records.measured import CeilingsRecord
 from tare.model.studies.layout import CEILINGS_FILE, MACHINE_FILE
@@ -66,11 +66,11 @@ def gather(shared: Path) -> tuple[list[Reference], list[Broken]]:
     Its tables are in `shared/reference-tables/<name>/`.
     """
     found, broken = [], []
-    for folder in shown(shared):
+    for place in shown(shared):
         try:
-            found.append(read(folder, tables_of(shared, folder.name)))
+            found.append(read(opened(place), tables_of(shared, name_of(place))))
         except TareError as error:
-            broken.append(Broken(name=folder.name, reason=str(error)))
+            broken.append(Broken(name=name_of(place), reason=str(error)))
     return sorted(found, key=lambda reference: str(reference.record["at"]), reverse=True), broken
 
 

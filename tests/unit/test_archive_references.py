@@ -9,8 +9,10 @@ import pytest
 from tare.archive import checks
 from tare.archive.checks import Status, Tree
 from tare.core.files import project_root, read_json, sha256_file, write_json
+from tare.model.journals.references import opened
 
-(KEPT,) = sorted(project_root().glob("results/reference/*/"))[:1]
+(PACKED,) = sorted(project_root().glob("results/reference/*.zip"))[:1]
+KEPT = opened(PACKED)
 OWN = f"results/reference/{KEPT.name}"
 LOOKED_AT = ("members", "references", "pages")
 

@@ -16,14 +16,15 @@ from tare.core.files import project_root, read_json, sha256_file, unpacked, writ
 from tare.literature import claims
 from tare.model import tables
 from tare.model.journals.ledger import LEDGER
-from tare.model.journals.references import check
+from tare.model.journals.references import check, opened
 from tare.model.journals.sealed import PACKED_UNITS, UNITS
 from tare.model.studies.layout import REFERENCE
 from tare.profilers.ncu import read_metrics
 from tare.report import reference_section, references
 
 NAME = "nvidia-h200-2026-11-27"
-FOLDER = project_root() / "results/reference" / NAME
+ARCHIVE = project_root() / f"results/reference/{NAME}.zip"
+FOLDER = opened(ARCHIVE)
 MOST_BYTES = 5_000_000
 
 
@@ -168,8 +169,15 @@ def test_a_forger_who_remakes_all_its_hashes_is_found(tmp_path, change, says, ca
     study = Forged(shutil.copytree(FOLDER, tmp_path / NAME))
     study.edit(change)
     study.rehash()
-    assert main(["check-reference", str(study.root)]) == (0 if says is None else 4)
-    assert (says or "whole") in "".join(capsys.readouterr())
+    assert main(["archive", str(study.root)]) == 0
+    capsys.readouterr()
+    assert main(["verify", str(tmp_path / f"{NAME}.zip"), "--only", "references"]) == (0 if says is None else 1)
+    assert (says or "1 passed") in capsys.readouterr().out
+
+
+def test_its_archive_holds_it_as_it_was_recorded():
+    assert main(["verify", str(ARCHIVE), "--only", "members", "references"]) == 0
+    assert ARCHIVE.stat().st_size < MOST_BYTES
 
 
 def test_facts_of_the_device_have_units(reference):

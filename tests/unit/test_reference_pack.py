@@ -3,14 +3,18 @@
 import gzip
 import json
 import random
+import shutil
+import stat
 import sys
 import time
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from builders import profile_record
 from campaign_builders import rounds_campaign, write_campaign
+from hostile import refused
 
 from tare.analysis import reference as reference_tables
 from tare.cli.main import main
@@ -21,6 +25,7 @@ from tare.experiments.reference_parts import Clock
 from tare.model.journals import references as folders
 from tare.model.journals.sealed import LOCK, read_sealed
 from tare.model.studies import loading
+from tare.report import references as shown_references
 
 STUDY = "recorded"
 TARE = {"version": "0.1.0", "commit": None, "modified": None, "reason": "git does not tell"}
@@ -184,8 +189,78 @@ def test_one_bad_reference_leaves_its_reason_instead_of_tables(recorded, tmp_pat
 
 def test_every_reference_that_is_kept_is_whole():
     kept = project_root() / "results/reference"
-    for folder in folders.references(kept):
-        folders.check(folder)
+    assert list(kept.glob("*.zip"))
+    for place in folders.references(kept):
+        folders.check(folders.opened(place))
+
+
+# --- archives
+
+
+def zipped(path, *members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content, mode in members:
+            info = zipfile.ZipInfo(name)
+            info.external_attr, info.compress_type = mode << 16, zipfile.ZIP_DEFLATED
+            archive.writestr(info, content)
+    return path
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+OWN = "results/reference/box/"
+WRONG = {
+    "another's": ([("results/reference/other/reference.json", b"{}", 0)], "holds no results/reference/box/"),
+    "above": ([(f"{OWN}../../x", b"", 0)], "is no file of a reference"),
+    "from the root": ([(f"{OWN}/etc/x", b"", 0)], "is no file of a reference"),
+    "a link": ([(f"{OWN}x", b"/etc/passwd", stat.S_IFLNK | 0o777)], "is no file of a reference"),
+    "a bomb": ([(f"{OWN}x", bytes(folders.MOST_BYTES * 3), 0)], "more files, or larger ones"),
+    "many": ([(f"{OWN}{n}", b"", 0) for n in range(folders.MOST_FILES + 1)], "more files, or larger ones"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_an_archive_that_is_none_of_a_reference_is_refused_in_one_line(case, tmp_path, monkeypatch):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    members, says = WRONG[case]
+    said = refused(lambda: folders.opened(zipped(tmp_path / "box.zip", *members)))
+    assert says in (said or "") and not list(tmp_path.rglob("x"))
+
+
+def test_a_damaged_or_missing_archive_is_named(tmp_path, recorded, monkeypatch):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    root = tmp_path / "reference"
+    root.mkdir()
+    (root / "box.zip").write_bytes(b"PK no zip")
+    assert folders.references(root) == [root / "box.zip"]
+    assert "box.zip is damaged" in (refused(lambda: folders.opened(root / "box.zip")) or "")
+    assert "there is no archive" in (refused(lambda: folders.opened(root / "none.zip")) or "")
+    found, broken = shown_references.gather(tmp_path)
+    assert found == [] and [(one.name, "damaged" in one.reason) for one in broken] == [("box", True)]
+    out = tmp_path / "reference-tables/box"
+    assert main(["reference-tables", str(root / "box.zip"), "--keep-going", "--out", str(out)]) == 0
+    assert "damaged" in read_json(out / "broken.json")["reason"]
+
+
+def test_a_recorded_campaign_is_archived_and_continued_from_there(recorded, tmp_path, monkeypatch):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    write_json(recorded / "study.json", loading.load_checked("config/reference.yaml").to_json())
+    reference_pack.finish(
+        recorded, {k: v for k, v in read_json(recorded / "reference.json").items() if k != "files"}
+    )
+    assert main(["archive", str(recorded)]) == 0
+    written = recorded.with_name("gpu-box.zip")
+    before = contents(recorded)
+    shutil.rmtree(recorded)
+    folder = folders.opened(written)
+    assert folder.name == recorded.name and folders.references(recorded.parent) == [written]
+    assert {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    reference._begin(wanted(tmp_path, out=recorded, more=True))
+    assert {
+        path.relative_to(recorded): path.read_bytes() for path in recorded.rglob("*") if path.is_file()
+    } == before
 
 
 # --- the request

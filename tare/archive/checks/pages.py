@@ -26,7 +26,7 @@ from tare.archive.checks.tree import Measured, Tree
 from tare.core.errors import TareError, UserError
 from tare.core.files import data_root, project_root, read_json
 from tare.model import closure
-from tare.model.journals.references import shown, tables_of
+from tare.model.journals.references import name_of, shown, tables_of
 from tare.model.studies import layout
 
 REPORT, NOTEBOOKS, FIGURES, TABLES = "report", "notebooks", "figures", "tables"
@@ -121,9 +121,9 @@ def _references(tree: Tree) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tare-references-") as scratch:
         root = Path(scratch, layout.REFERENCES.name)
         root.mkdir()
-        for folder in shown(tree.root / layout.RESULTS):
-            recorded, made = root / folder.name, tables_of(Path(scratch), folder.name)
-            recorded.symlink_to(folder.resolve())
+        for place in shown(tree.root / layout.RESULTS):
+            recorded, made = root / place.name, tables_of(Path(scratch), name_of(place))
+            recorded.symlink_to(place.resolve())
             with contextlib.redirect_stdout(sys.stderr):
                 write_tables(recorded, made, keep_going=True)
                 write_of_device(recorded, made)

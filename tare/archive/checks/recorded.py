@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from tare.archive.checks import chain, clocks, orders, plans
 from tare.archive.checks.found import Notes
 from tare.archive.checks.tree import Tree
 from tare.core.errors import TareError
-from tare.model.journals.references import check, shown
+from tare.model.journals.references import check, opened, shown
 from tare.model.studies import layout
 
 # Without those of what a study asks for, as it has the parts for which there was time, and has no tables or pages.
@@ -21,17 +20,13 @@ OF_EACH: tuple[Callable[[Tree, Notes], None], ...] = (
 
 def references(tree: Tree, notes: Notes) -> None:
     """Every reference campaign has the files that its record lists, and its campaigns hold as a study's do."""
-    for folder in shown(tree.root / layout.RESULTS):
-        reference(tree, folder, notes)
-
-
-def reference(tree: Tree, folder: Path, notes: Notes) -> None:
-    """The same of one; `tree`: whose paths findings name."""
-    notes.look("reference campaigns")
-    try:
-        check(folder)
-        seen = tree.of_reference(folder)
-        for one in OF_EACH:
-            one(seen, notes)
-    except TareError as error:
-        notes.fail(layout.REFERENCES.joinpath(folder.name).as_posix(), tree.plain(error))
+    for place in shown(tree.root / layout.RESULTS):
+        notes.look("reference campaigns")
+        try:
+            folder = opened(place)
+            check(folder)
+            seen = tree.of_reference(folder)
+            for one in OF_EACH:
+                one(seen, notes)
+        except TareError as error:
+            notes.fail(layout.REFERENCES.joinpath(place.name).as_posix(), tree.plain(error))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import stat
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from tare.core import store
 from tare.core.errors import IntegrityError, UserError
-from tare.core.files import project_root, sha256_file
+from tare.core.files import cache_dir, most_unpacked, project_root, sha256_file
 from tare.model.journals.recorded import machine_of
 from tare.model.journals.sealed import read_sealed
 from tare.model.machines import MachineName
@@ -21,10 +26,16 @@ from tare.model.studies.layout import CEILINGS_FILE, MACHINE_FILE, REFERENCE, be
 BROKEN = "broken.json"  # next to tables that could not be made
 NO_TIME = "no time left"  # how the reason of a part begins that had none
 
+ARCHIVE = ".zip"  # how the file of a reference ends that is kept: an archive (`tare archive`) with its folder in it
 MOST_BYTES = 5_000_000
+MOST_FILES = 10_000
 # What a folder holds in addition to its record; anything else does not belong there.
 FOLDERS = ("campaigns", "data", "images", "probe", "profiles")
-FILES = (REFERENCE, "study.json", MACHINE_FILE, CEILINGS_FILE)
+STUDY = "study.json"
+FILES = (REFERENCE, STUDY, MACHINE_FILE, CEILINGS_FILE)
+
+PATH = r"(?!/)(?!.*\.\.)[\w./+=-]+"  # of a file below the folder
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OverflowError, NotImplementedError, RuntimeError)
 
 Instant = Annotated[str, matching(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", "is no instant in UTC")]
 Seconds = Annotated[float, Field(ge=0)]
@@ -89,7 +100,7 @@ class PartRow(Record):
 class ListedFile(Record):
     """A file of the folder."""
 
-    path: Annotated[str, matching(r"(?!/)(?!.*\.\.)[\w./+=-]+", "is no path below the folder")]
+    path: Annotated[str, matching(PATH, "is no path below the folder")]
     bytes: Natural
     sha256: Annotated[str, matching(r"[0-9a-f]{64}", "is no SHA-256")]
 
@@ -133,8 +144,57 @@ def load(folder: Path) -> ReferenceRecord:
 
 
 def references(root: Path) -> list[Path]:
-    """Folders below `root` that hold a reference campaign."""
-    return sorted(path.parent for path in root.glob(f"*/{REFERENCE}"))
+    """Places below `root` with a reference campaign: a folder while it may be continued, else its archive."""
+    folders = {path.parent.name: path.parent for path in root.glob(f"*/{REFERENCE}")}
+    packed = {path.stem: path for path in root.glob(f"*{ARCHIVE}")}
+    return sorted((packed | folders).values())
+
+
+def name_of(place: Path) -> str:
+    """Of the reference campaign in a folder or an archive."""
+    return place.name.removesuffix(ARCHIVE)
+
+
+def opened(place: Path) -> Path:
+    """The folder of a reference campaign: itself, or as its archive holds it, in the cache.
+
+    Raises UserError: there is no such file. IntegrityError: it is no archive, or has what no reference has.
+    """
+    if place.suffix != ARCHIVE:
+        return place
+    if not place.is_file():
+        raise UserError(f"there is no archive {place}")
+    name = name_of(place)
+
+    def make(folder: Path) -> dict[str, Any]:
+        _unpack(place, name, folder / name)
+        return {}
+
+    what = f"unpacking the reference campaign {name}"
+    key = store.key_of(name, sha256_file(place))
+    return store.keep(cache_dir("references"), key, make, what=what, announced=False).path / name
+
+
+def _unpack(place: Path, name: str, target: Path) -> None:
+    prefix, packed_bytes = f"{layout.REFERENCES.as_posix()}/{name}/", place.stat().st_size
+    try:
+        with zipfile.ZipFile(place) as archive:
+            members = [one for one in archive.infolist() if one.filename.startswith(prefix) and not one.is_dir()]
+            size = sum(one.file_size for one in members)
+            if not members:
+                raise IntegrityError(f"{place} holds no {prefix}: its name is another, or it is no reference")
+            if size > min(2 * MOST_BYTES, most_unpacked(packed_bytes)) or len(members) > MOST_FILES:
+                raise IntegrityError(f"{place} has more files, or larger ones, than a reference can have")
+            for one in members:
+                path = one.filename.removeprefix(prefix)
+                kind = stat.S_IFMT(one.external_attr >> 16)
+                if re.fullmatch(PATH, path) is None or kind not in (0, stat.S_IFREG):
+                    raise IntegrityError(f"{place}: member {path[:80]!r} is no file of a reference")
+                (target / path).parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(one) as packed:
+                    (target / path).write_bytes(packed.read(one.file_size))
+    except (*DAMAGED, OSError) as error:
+        raise IntegrityError(f"{place} is damaged: {str(error) or type(error).__name__}") from None
 
 
 def tables_of(shared: Path, name: str) -> Path:
@@ -143,11 +203,11 @@ def tables_of(shared: Path, name: str) -> Path:
 
 
 def shown(shared: Path) -> list[Path]:
-    """Folders of the references that a report shows: those next to the study and, of a study elsewhere, the
+    """Places of the references that a report shows: those next to the study and, of a study elsewhere, the
     checkout's that have tables."""
-    own = {folder.name: folder for folder in references(shared / below_results(layout.REFERENCES))}
-    kept = {folder.name: folder for folder in references(project_root() / layout.REFERENCES)}
-    there = {name: folder for name, folder in kept.items() if tables_of(shared, name).is_dir()}
+    own = {name_of(place): place for place in references(shared / below_results(layout.REFERENCES))}
+    kept = {name_of(place): place for place in references(project_root() / layout.REFERENCES)}
+    there = {name: place for name, place in kept.items() if tables_of(shared, name).is_dir()}
     return sorted((there | own).values())
 
 

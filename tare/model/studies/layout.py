@@ -28,7 +28,7 @@ CAMPAIGNS = Path(RESULTS, "campaigns")
 PROFILES = Path(RESULTS, "profiles")
 IMAGES = Path(RESULTS, "images")
 DATA = Path(RESULTS, "data")
-REFERENCES = Path(RESULTS, "reference")  # campaigns that were recorded on other machines, a folder each
+REFERENCES = Path(RESULTS, "reference")  # campaigns that were recorded on other machines, an archive each
 REFERENCE_TABLES = Path(RESULTS, "reference-tables")  # which this machine made of what was recorded
 SEALED, PROFILE, PIPELINE, REFERENCE = "sealed.json", "profile.json", "pipeline.json", "reference.json"
 ON = "on"  # the folder with a folder for each machine of a study that names several
@@ -244,11 +244,6 @@ def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
 def below_results(path: Path) -> Path:
     """The path of a record or a folder below that of results: a reference campaign's folder has the same within."""
     return path.relative_to(RESULTS)
-
-
-def reference_record(name: str) -> Path:
-    """Record of a reference campaign, by its name."""
-    return REFERENCES / name / REFERENCE
 
 
 def reference_table(name: str, table: str) -> Path:
