@@ -95,3 +95,19 @@ def test_an_archive_without_them_leaves_their_section_open(copy):
     results = verified(copy)
     assert results["pages"].status == Status.OPEN
     assert all("#reference" in finding.where for finding in results["pages"].notes.open)
+
+
+def test_references_may_be_archives_in_an_archive_which_stay_out_of_the_cache(copy, tmp_path, monkeypatch):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    shutil.rmtree(copy / OWN)
+    packed = copy / f"{OWN}.zip"
+    shutil.copy(PACKED, packed)
+    results = verified(copy)
+    told = {name: (str(one.status), one.notes.wrong, one.notes.open) for name, one in results.items()}
+    assert {one.status for one in results.values()} == {Status.PASSED}, told
+    packed.write_bytes(packed.read_bytes()[:-30])
+    results = verified(copy)
+    (found,) = results["references"].notes.wrong
+    assert found.where == f"{OWN}.zip" and "damaged" in found.what
+    assert results["pages"].status != Status.PASSED
+    assert not list((tmp_path / "cache/references").glob("[!.]*"))

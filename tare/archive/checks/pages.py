@@ -26,7 +26,7 @@ from tare.archive.checks.tree import Measured, Tree
 from tare.core.errors import TareError, UserError
 from tare.core.files import data_root, project_root, read_json
 from tare.model import closure
-from tare.model.journals.references import name_of, shown, tables_of
+from tare.model.journals.references import name_of, opened, shown, tables_of
 from tare.model.studies import layout
 
 REPORT, NOTEBOOKS, FIGURES, TABLES = "report", "notebooks", "figures", "tables"
@@ -122,12 +122,22 @@ def _references(tree: Tree) -> Iterator[Path]:
         root = Path(scratch, layout.REFERENCES.name)
         root.mkdir()
         for place in shown(tree.root / layout.RESULTS):
-            recorded, made = root / place.name, tables_of(Path(scratch), name_of(place))
-            recorded.symlink_to(place.resolve())
+            recorded = _linked(place, root, Path(scratch, "unpacked"))
+            made = tables_of(Path(scratch), name_of(place))
             with contextlib.redirect_stdout(sys.stderr):
                 write_tables(recorded, made, keep_going=True)
                 write_of_device(recorded, made)
         yield Path(scratch)
+
+
+def _linked(place: Path, root: Path, scratch: Path) -> Path:
+    """A link in `root` to a reference's folder; of an archive that can't be opened to the archive."""
+    try:
+        target, link = opened(place, scratch), root / name_of(place)
+    except TareError:
+        target, link = place, root / place.name
+    link.symlink_to(target.resolve())
+    return link
 
 
 @contextlib.contextmanager

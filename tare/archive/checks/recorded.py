@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from tare.archive.checks import chain, clocks, orders, plans
 from tare.archive.checks.found import Notes
@@ -22,11 +24,13 @@ def references(tree: Tree, notes: Notes) -> None:
     """Every reference campaign has the files that its record lists, and its campaigns hold as a study's do."""
     for place in shown(tree.root / layout.RESULTS):
         notes.look("reference campaigns")
-        try:
-            folder = opened(place)
-            check(folder)
-            seen = tree.of_reference(folder)
-            for one in OF_EACH:
-                one(seen, notes)
-        except TareError as error:
-            notes.fail(layout.REFERENCES.joinpath(place.name).as_posix(), tree.plain(error))
+        with tempfile.TemporaryDirectory(prefix="tare-reference-") as scratch:
+            try:
+                folder = opened(place, Path(scratch))
+                check(folder)
+                seen = tree.of_reference(folder)
+                for one in OF_EACH:
+                    one(seen, notes)
+            except TareError as error:
+                said = tree.plain(error).replace(f"{scratch}/", "")
+                notes.fail(layout.REFERENCES.joinpath(place.name).as_posix(), said)

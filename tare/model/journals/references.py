@@ -155,8 +155,8 @@ def name_of(place: Path) -> str:
     return place.name.removesuffix(ARCHIVE)
 
 
-def opened(place: Path) -> Path:
-    """The folder of a reference campaign: itself, or as its archive holds it, in the cache.
+def opened(place: Path, scratch: Path | None = None) -> Path:
+    """The folder of a reference campaign: itself, or as its archive holds it, in the cache or below `scratch`.
 
     Raises UserError: there is no such file. IntegrityError: it is no archive, or has what no reference has.
     """
@@ -170,6 +170,9 @@ def opened(place: Path) -> Path:
         _unpack(place, name, folder / name)
         return {}
 
+    if scratch is not None:
+        make(scratch)
+        return scratch / name
     what = f"unpacking the reference campaign {name}"
     key = store.key_of(name, sha256_file(place))
     return store.keep(cache_dir("references"), key, make, what=what, announced=False).path / name
