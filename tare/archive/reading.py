@@ -8,7 +8,6 @@ import stat
 import struct
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -23,6 +22,7 @@ from tare.archive.members import (
     read_index,
     wrong_name,
 )
+from tare.core.archives import NO_ZIP
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import MOST_TIMES, most_unpacked
 
@@ -33,8 +33,6 @@ LOCAL_HEADER_BYTES = 30
 MOST_PACKED_BYTES = 1 << 30
 MOST_DIRECTORY_BYTES = 16 << 20
 ENCRYPTED, METHODS = 0x1, (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# What reading a zip file raises where it is damaged.
-DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, struct.error, ValueError, OverflowError, NotImplementedError)
 
 
 @contextlib.contextmanager
@@ -106,7 +104,7 @@ def _zip_file(path: Path) -> Iterator[zipfile.ZipFile]:
 def _translated(path: Path) -> Iterator[None]:
     try:
         yield
-    except DAMAGED as error:
+    except NO_ZIP as error:
         raise IntegrityError(f"{path} is damaged: {str(error) or type(error).__name__}") from None
 
 

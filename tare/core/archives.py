@@ -1,13 +1,19 @@
-"""Tars from outside: what is wrong with one is said in one line, and none can be read for ever."""
+"""Tars and zips from outside: what is wrong with one is said in one line, and none can be read for ever."""
 
 from __future__ import annotations
 
 import contextlib
+import struct
 import tarfile
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from tare.core.errors import IntegrityError
+
+# What reading a zip file raises where it is damaged, or of a later version.
+NO_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, struct.error, ValueError, OverflowError, NotImplementedError)
 
 
 class Member(tarfile.TarInfo):

@@ -16,13 +16,15 @@ import io
 import itertools
 import re
 import shutil
+import struct
 import zipfile
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tare.core.archives import NO_ZIP
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.model.data_sets import DataSet
 from tare.model.records.images import Channels
@@ -87,11 +89,19 @@ def opened(where: Path) -> Iterator[Source]:
     if where.is_dir():
         yield FolderSource(where)
         return
-    try:
-        with zipfile.ZipFile(where) as archive:
+    with ExitStack() as stack:
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(where))
+        except NO_ZIP as error:
+            raise _not_whole(where, error) from error
+        try:
             yield ZipSource(where, archive)
-    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise IntegrityError(f"{where} is no whole zip ({error}): delete it and fetch it again") from error
+        except (zipfile.BadZipFile, EOFError, zlib.error, struct.error, NotImplementedError) as error:
+            raise _not_whole(where, error) from error
+
+
+def _not_whole(where: Path, error: Exception) -> IntegrityError:
+    return IntegrityError(f"{where} is no whole zip ({error}): delete it and fetch it again")
 
 
 def unpack(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:

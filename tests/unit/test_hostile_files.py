@@ -747,6 +747,25 @@ def test_the_readers_of_archives_under_attack(tmp_path):
     attack("zips", [made.getvalue()], torn, lists)
 
 
+def test_a_zip_of_a_later_version_or_with_a_name_that_is_no_text_is_one_line(tmp_path):
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("wnids.txt", "n01\n")
+    content = bytearray(made.getvalue())
+    at = content.index(b"PK\x01\x02")  # the directory's first entry
+    later, odd = content[:], content[:]
+    later[at + 6] = 148  # tenths of a version
+    odd[at + 9], odd[at + 46] = 0x08, 0xFF  # says that names are UTF-8
+    for number, changed in enumerate((later, odd)):
+        path = write(tmp_path / f"{number}.zip", bytes(changed))
+
+        def look(path=path):
+            with tiny_imagenet.opened(path) as source:
+                source.sizes()
+
+        assert "is no whole zip" in (refused(look) or "")
+
+
 def test_an_archive_of_a_study(tmp_path):
     files = {"results/tables/a.csv": b"x" * 300, "tare/a.py": b"y"}
     listed = {name: {"sha256": "0" * 64, "bytes": len(data)} for name, data in files.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import stat
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -13,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from tare.core import store
+from tare.core.archives import NO_ZIP
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import cache_dir, most_unpacked, project_root, sha256_file
 from tare.model.journals.recorded import machine_of
@@ -35,7 +35,6 @@ STUDY = "study.json"
 FILES = (REFERENCE, STUDY, MACHINE_FILE, CEILINGS_FILE)
 
 PATH = r"(?!/)(?!.*\.\.)[\w./+=-]+"  # of a file below the folder
-DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OverflowError, NotImplementedError, RuntimeError)
 
 Instant = Annotated[str, matching(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", "is no instant in UTC")]
 Seconds = Annotated[float, Field(ge=0)]
@@ -196,7 +195,7 @@ def _unpack(place: Path, name: str, target: Path) -> None:
                 (target / path).parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(one) as packed:
                     (target / path).write_bytes(packed.read(one.file_size))
-    except (*DAMAGED, OSError) as error:
+    except (*NO_ZIP, RuntimeError, OSError) as error:
         raise IntegrityError(f"{place} is damaged: {str(error) or type(error).__name__}") from None
 
 
