@@ -65,7 +65,7 @@ ENDED = "the run ended before it was disturbed"
 STEP_S = 3600
 LEAVE_KIB = 8  # of a disk that fills up
 SPARE_MIB = 96  # of a small disk before that
-MEMORY_BYTES = 300 << 20  # less than a launch takes, more than Snakemake does
+MEMORY_BYTES = 256 << 20  # less than Snakemake, a command and a launch take together
 MOST_KEPT = 10  # folders of trials that had problems
 # Parts of the chain whose end Tare sees and records as a failed launch.
 RECORDED = ("client", "daemon", "worker")
