@@ -152,7 +152,8 @@ def belongs(study: str, machines: Iterable[str], *, several: bool | None) -> re.
     own = "|".join([
         rf"tables/{NAME}", rf"figures/{NAME}[.]svg", rf"notebooks/{NAME}[.](?:ipynb|html)",
         "notebooks/failed[.]json",
-        rf"report/{NAME}[.]html", rf"environments/{NAME}/{NAME}[.]csv", rf"machines/{NAME}/{NAME}[.]json",
+        rf"report/{NAME}[.]html", rf"environments/{NAME}/{NAME}[.](?:csv|parquet)",
+        rf"machines/{NAME}/{NAME}[.]json",
         rf"{layout.ANSWERS}/{NAME}/{NAME}[.]json",
     ])  # fmt: skip
     base = re.escape(layout.results_folder(study))

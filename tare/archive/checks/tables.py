@@ -83,12 +83,14 @@ def tables(tree: Tree, notes: Notes) -> None:
                 note(tree.name(path), "is no table that records give")
         for path in sorted(measured.results.glob("environments/*")):
             for other in files_in(path):
-                if other.relative_to(path).as_posix() not in {f"{name}.csv" for name in OWN}:
+                if other.relative_to(path).as_posix() not in {"metrics.parquet", *(f"{name}.csv" for name in OWN)}:
                     note = partial(_note_difference, tree, notes) if tree.is_archive else notes.leave
                     note(tree.name(other), "is no table that records give")
             own = _tried(tree, notes, measured, partial(of_environment, measured, path.name))
             for name in OWN if own is not None else ():
                 _compare(tree, notes, name, path / f"{name}.csv", own[name])
+            if own is not None and (path / "metrics.parquet").exists():
+                _compare(tree, notes, "metrics", path / "metrics.parquet", own["metrics"])
 
 
 def costs(tree: Tree, notes: Notes) -> None:
