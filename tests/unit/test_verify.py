@@ -16,8 +16,10 @@ from project import ROOT
 
 from tare.archive import checks
 from tare.archive.checks import CHECKS
+from tare.archive.checks.tables import OWN, of_environment
 from tare.cli.main import main
 from tare.core.files import write_text
+from tare.model.tables import write as write_table
 
 LIGHT = [
     check.name for check in CHECKS if check.name not in ("tables", "costs", "claims", "figures", "pages", "code")
@@ -176,6 +178,26 @@ def test_without_a_package_of_one_check_the_others_are_made(study):
     found = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
     assert found["seals"]["status"] == "passed"
     assert "jinja2" in str(found["pages"]["not_checked"])
+
+
+def test_both_forms_of_one_environments_metrics_are_compared(copy):
+    (measured,) = checks.Tree(copy).measured
+    own = of_environment(measured, "docker")
+    folder = measured.results / "environments/docker"
+    folder.mkdir(parents=True)
+    for name in OWN:
+        write_table(name, own[name], folder / f"{name}.csv")
+    parquet = folder / "metrics.parquet"
+    write_table("metrics", own["metrics"], parquet)
+
+    def found():
+        (result,) = checks.run(checks.Tree(copy), ["tables"])
+        return [where for where, _ in (*result.notes.wrong, *result.notes.open) if "environments" in where]
+
+    assert found() == []
+    changed = own["metrics"].assign(value=own["metrics"]["value"] * 2)
+    write_table("metrics", changed, parquet)
+    assert found() and all(where.startswith(str(parquet.relative_to(copy))) for where in found())
 
 
 # Files of an archive, and the checks that read them.
