@@ -60,7 +60,10 @@ def _about(found: Record, rows: Sequence[Record]) -> str:
     tried = [row for row in rows if row["reason"] is None]
     days = sorted({row["at"][:10] for row in rows})
     when = " to ".join(dict.fromkeys((days[0], days[-1])))
-    machines = ", ".join(sorted({f"{row['cpu']}, Linux {row['kernel']}" for row in rows}))
+    kernels = {
+        cpu: sorted({row["kernel"] for row in rows if row["cpu"] == cpu}) for cpu in {row["cpu"] for row in rows}
+    }
+    machines = "; ".join(f"{cpu}, Linux {', '.join(found)}" for cpu, found in sorted(kernels.items()))
     bad = sum(bool(row["problems"] or row["left"]) for row in tried)
     seconds = ", ".join(f"{took:.0f} s in {name}" for name, took in sorted(found["undisturbed_s"].items()))
     planned = sum(one["planned"] for one in found["counts"])
