@@ -166,7 +166,7 @@ def belongs(study: str, machines: Iterable[str], *, several: bool | None) -> re.
         rf"results/ceilings/{on}/(?:{NAME}/)*{RECORD}",
         rf"results/benchmarks/{on}/{NAME}[.]json",
         rf"{layout.REFERENCES}/{NAME}[.]zip",
-        rf"{layout.REFERENCES}/(?:{NAME}/){{1,6}}{NAME}[.](?:json|jsonl|gz)",
+        rf"{layout.REFERENCES}/(?:{NAME}/){{1,7}}{NAME}[.](?:json|jsonl|gz)",
         *(rf"{re.escape(name)}(?:/{NAME})*" for name in PROGRAMS),
         re.escape(study_file(study)),
     ]

@@ -252,6 +252,8 @@ def test_a_recorded_campaign_is_archived_and_continued_from_there(recorded, tmp_
     )
     assert main(["archive", str(recorded)]) == 0
     written = recorded.with_name("gpu-box.zip")
+    for name in ("members", "references"):
+        assert main(["verify", str(written), "--only", name]) == (1 if name == "references" else 0), "made-up times"
     before = contents(recorded)
     shutil.rmtree(recorded)
     folder = folders.opened(written)
@@ -261,6 +263,17 @@ def test_a_recorded_campaign_is_archived_and_continued_from_there(recorded, tmp_
     assert {
         path.relative_to(recorded): path.read_bytes() for path in recorded.rglob("*") if path.is_file()
     } == before
+
+
+def test_a_recorded_folder_without_a_finished_campaign_is_whole(recorded, tmp_path, monkeypatch):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    write_json(recorded / "study.json", loading.load_checked("config/reference.yaml").to_json())
+    shutil.rmtree(recorded / "campaigns")
+    record = read_json(recorded / "reference.json")
+    write_json(recorded / "reference.json", {**record, "parts": record["parts"][1:]})
+    relist(recorded)
+    assert main(["archive", str(recorded)]) == 0
+    assert main(["verify", str(recorded.with_name("gpu-box.zip")), "--only", "members", "references"]) == 0
 
 
 # --- the request

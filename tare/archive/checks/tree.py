@@ -238,7 +238,8 @@ class Tree:
         seen = Tree(self.root if folder.resolve().is_relative_to(self.root) else folder.parent)
         place = folder.resolve() / layout.below_results(layout.CAMPAIGNS) / record.study / (record.machine or "")
         name = machine_of(record.to_json())
-        seen.measured = (Recorded(root=seen.root, study=record.study, machine=name, place=place),)
+        own = Recorded(root=seen.root, study=record.study, machine=name, place=place)
+        seen.measured = (own,) if own.campaigns else ()  # else there was no time for one
         return seen
 
     def original(self, campaign: Campaign) -> Campaign | None:
