@@ -26,7 +26,7 @@ DISTRIBUTIONS = ("debian", "ubuntu")
 
 
 def component(kind: str, owner: str | None, part: dict[str, Any], **qualifiers: str | None) -> Component:
-    """A package as Package URLs name it; with the sum of its wheel where the record has one."""
+    """A package as Package URLs name it; with the SHA-256 that the record has."""
     name, version, digest = part["name"], part["version"], part.get("sha256")
     url = PackageURL(type=kind, namespace=owner, name=name, version=version, qualifiers=qualifiers)
     hashes = [HashType(alg=HashAlgorithm.SHA_256, content=digest)] if digest else []
@@ -39,18 +39,15 @@ def components(record: dict[str, Any]) -> Iterator[Component]:
     """What a record says is in its image."""
     base, tree = record["base"], record["tree"]
     yield from (component("pypi", None, part) for part in record["packages"])
-    owner = base["name"].split()[0].lower()
-    owner = owner if owner in DISTRIBUTIONS else DISTRIBUTIONS[0]
+    named = base["name"].lower().split()  # `debian bookworm`, or a tag, which does not say
+    owner, distro = named if named[0] in DISTRIBUTIONS else (DISTRIBUTIONS[0], None)
     yield from (
-        component("deb", owner, part, arch=part["architecture"], distro=base["name"].split()[-1])
-        for part in base.get("packages", [])
+        component("deb", owner, part, arch=part["architecture"], distro=distro) for part in base.get("packages", [])
     )
     if python := record.get("python_version") or tree.get("python"):
         yield component("generic", None, {"name": "cpython", "version": python})
     if library := tree.get("library"):
-        url = PackageURL(type="generic", name=library["name"], version=library["version"])
-        hashes = [HashType(alg=HashAlgorithm.SHA_256, content=library["sha256"])]
-        yield Component(name=library["name"], version=library["version"], purl=url, bom_ref=str(url), hashes=hashes)
+        yield component("generic", None, library)
 
 
 def listed(record: dict[str, Any]) -> str:

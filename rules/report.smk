@@ -11,7 +11,7 @@ rule build_report:
         image_costs=rules.count_image_costs.output if WORKLOADS else [],
         paper=PAPER_FILES,
         notebooks=rules.draw_notebooks.output,
-        references=[str(REFERENCES[name]) for name in REFERENCES],
+        references=[str(place) for place in REFERENCES.values()],
         reference_tables=collect(
             layout.reference_table("{name}", "metrics.csv"), name=REFERENCES
         ),

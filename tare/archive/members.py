@@ -209,8 +209,8 @@ def collect(study: Study, machines: list[str], needed: Collection[str] = ()) -> 
     for path in (*_results(study.study, machines), *_shared(machines)):
         found[path.as_posix()] = path
     found |= _recorded()
-    untracked = _untracked(study, needed)
-    found |= programs_of(study, needed)
+    untracked = untracked_of(study, needed)
+    found |= programs_of(study, untracked)
     for name, source in found.items():
         if reason := wrong_name(name):
             raise UserError(f"{name!r}: {reason}: rename it, or move it away")
@@ -222,15 +222,15 @@ def collect(study: Study, machines: list[str], needed: Collection[str] = ()) -> 
     return Collected(sources=sources, odd=tuple(odd), untracked=tuple(untracked))
 
 
-def programs_of(study: Study, needed: Collection[str]) -> dict[str, Path | bytes]:
-    """The programs and the whole study, by their paths in an archive. `needed`: those that are always there."""
-    left_out = set(_untracked(study, needed))
-    found: dict[str, Path | bytes] = {name: path for name, path in _programs().items() if name not in left_out}
+def programs_of(study: Study, left_out: Collection[str]) -> dict[str, Path | bytes]:
+    """The programs, without those that are left out, and the whole study, by their paths in an archive."""
+    out = set(left_out)
+    found: dict[str, Path | bytes] = {name: path for name, path in _programs().items() if name not in out}
     return found | {study_file(study.study): yaml.safe_dump(study.to_json(), allow_unicode=True).encode()}
 
 
-def _untracked(study: Study, needed: Collection[str]) -> list[str]:
-    """Programs that git does not track and the study does not run."""
+def untracked_of(study: Study, needed: Collection[str]) -> list[str]:
+    """Programs that git does not track and the study does not run. `needed`: those that are always there."""
     tracked = _tracked()
     return [] if tracked is None else _unneeded(set(_programs()) - tracked - set(needed), study)
 

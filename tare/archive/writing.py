@@ -22,6 +22,7 @@ from tare.archive.members import (
     machines_of,
     programs_of,
     results_folders,
+    untracked_of,
 )
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import atomic_path, read_json, sha256_file
@@ -116,7 +117,7 @@ def write_reference(folder: Path, out: Path) -> Written:
     plans = [read_sealed(path).plan for path in sealed_campaigns(folder)]
     programs = _programs(study, plans)
     own = layout.REFERENCES / record.name
-    sources = programs_of(study, programs) | {
+    sources = programs_of(study, untracked_of(study, programs)) | {
         (own / path.relative_to(folder)).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()
     }
     members = {name: _member(source) for name, source in sources.items()}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import lzma
 import re
 import shutil
 import struct
@@ -78,6 +79,10 @@ class ZipSource:
         except RuntimeError as error:
             why = f"{path} can't be read ({error})"
             raise IntegrityError(f"{self.where}: {why}: unpack it and give its folder") from error
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise _not_whole(self.where, error) from error  # as bz2 says of damaged data
 
 
 Source = FolderSource | ZipSource
@@ -96,7 +101,7 @@ def opened(where: Path) -> Iterator[Source]:
             raise _not_whole(where, error) from error
         try:
             yield ZipSource(where, archive)
-        except (zipfile.BadZipFile, EOFError, zlib.error, struct.error, NotImplementedError) as error:
+        except (zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, struct.error) as error:
             raise _not_whole(where, error) from error
 
 

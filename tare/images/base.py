@@ -35,7 +35,7 @@ KEEP_CONTROL = (
     f'mkdir -p "$1/{CONTROL_FILES}" && for one in "$1"/var/cache/apt/archives/*.deb; do '
     f'dpkg-deb --field "$one" > "$1/{CONTROL_FILES}/$(dpkg-deb --field "$one" Package)" || exit 1; done'
 )
-MOST_LIST_BYTES = 16 << 20
+MOST_LIST_BYTES = 16 << 20  # of all lists of an image together
 MMDEBSTRAP_TIMEOUT_S = 600
 MERGED_USR = Path("/usr/share/mmdebstrap/hooks/merged-usr")
 _GLIBC = re.compile(rb"GNU C Library [^\n]*? version (\d+)\.(\d+)")
@@ -192,12 +192,14 @@ def glibc_version(layers: Iterable[Path]) -> tuple[int, ...]:
 def debian_packages(layers: Iterable[Path]) -> tuple[DebianPackage, ...]:
     """Debian packages in layer tars by dpkg's own lists, of which the uppermost counts; () where there is none."""
     lists: dict[str, bytes] = {}
+    left = MOST_LIST_BYTES
     for layer in layers:
         with opened(layer) as archive:
             for member in archive:
                 name = member.name.removeprefix("./")
                 listed = name == "var/lib/dpkg/status" or Path(name).parent == Path(CONTROL_FILES)
-                if member.isfile() and listed and member.size < MOST_LIST_BYTES:
+                if member.isfile() and listed and member.size < left:
+                    left -= member.size
                     handle = archive.extractfile(member)
                     lists[name] = handle.read() if handle else b""
     found = {

@@ -38,7 +38,7 @@ from tare.model.studies.stacks import BOUND, Stack, load_stack
 
 # Folders of the cache that hold entries which images are made from, and images.
 STORES = ("base", "guest", "headers", "images", "libraries", "native", "trees", "wheels")
-FORMAT = 2  # counts up when the same inputs would give another image
+FORMAT = 3  # counts up when the same inputs would give another image
 SHARED = ("stack", "variant", "status", "reason", "packages", "seconds", "cached")  # of trees and images
 
 

@@ -46,7 +46,7 @@ from tare.model.environment import Environment
 from tare.model.records.images import ImageRecord, OciRecord, TreeFacts
 from tare.model.studies.stacks import Stack, load_stack
 
-FORMAT = 2  # counts up when the same inputs would give another installation
+FORMAT = 3  # counts up when the same inputs would give another installation
 INSTALL_S = 1800.0
 CHECK_S = 300.0
 

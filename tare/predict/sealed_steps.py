@@ -9,15 +9,12 @@ import math
 import statistics
 from collections.abc import Iterator
 
-from tare.core.errors import TareError
-from tare.core.progress import say
-from tare.model.journals.sealed import SealedCampaign, read_sealed
+from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import counted
 from tare.model.levels import ALLOCATOR
 from tare.model.registry import HOST, describe_workload
-from tare.model.studies.layout import CAMPAIGNS, ROUNDS, SEALED, is_headline, question_of
 from tare.predict.rows import Timed
-from tare.predict.targets import TargetRecord
+from tare.predict.targets import TargetRecord, headline_rounds
 from tare.stats.fits import step_values
 
 FEWEST = 6  # rounds, as for a verdict
@@ -29,16 +26,8 @@ def steps_of_campaigns(target: TargetRecord, *, held_out: str | None = None) -> 
     `held_out`: the title of a network whose steps are not used.
     """
     found = []
-    for path in sorted(CAMPAIGNS.glob(f"*/{target.machine}/*/{ROUNDS}.*/{SEALED}")):
-        if not is_headline(question_of(path.parent)[1], ROUNDS):
-            continue
-        try:
-            campaign = read_sealed(path)
-        except TareError as error:
-            say(f"passed over: {error}")
-            continue
-        plan = campaign.plan
-        if plan.stack == target.stack and not plan.is_command and plan.conditions.threads in target.threads:
+    for campaign in headline_rounds(target.machine, target.stack):
+        if campaign.plan.conditions.threads in target.threads:
             found += [one for one in _timed(campaign) if one.network != held_out]
     return found
 

@@ -5,7 +5,7 @@ A target is of one processor, and named by it. It is read where that processor i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -129,9 +129,8 @@ def name_of(processor: str) -> str:
     return slug_of(processor)
 
 
-def costs_of_campaigns(machine: str, stack: str) -> list[StartCosts]:
-    """What headline rounds on a machine measured of starts, one for each campaign and environment."""
-    found = []
+def headline_rounds(machine: str, stack: str) -> Iterator[SealedCampaign]:
+    """Sealed headline rounds of workloads on a machine; one that can't be read is reported and passed over."""
     for path in sorted(CAMPAIGNS.glob(f"*/{machine}/*/{ROUNDS}.*/{SEALED}")):
         if not is_headline(question_of(path.parent)[1], ROUNDS):
             continue
@@ -140,8 +139,15 @@ def costs_of_campaigns(machine: str, stack: str) -> list[StartCosts]:
         except TareError as error:
             say(f"passed over: {error}")
             continue
-        plan = campaign.plan
-        if plan.stack == stack and not plan.is_command and plan.conditions.page_cache != COLD:
+        if campaign.plan.stack == stack and not campaign.plan.is_command:
+            yield campaign
+
+
+def costs_of_campaigns(machine: str, stack: str) -> list[StartCosts]:
+    """What headline rounds on a machine measured of starts, one for each campaign and environment."""
+    found = []
+    for campaign in headline_rounds(machine, stack):
+        if campaign.plan.conditions.page_cache != COLD:
             found += _costs_of(campaign)
     return found
 

@@ -766,6 +766,23 @@ def test_a_zip_of_a_later_version_or_with_a_name_that_is_no_text_is_one_line(tmp
         assert "is no whole zip" in (refused(look) or "")
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA, zipfile.ZIP_DEFLATED])
+def test_damaged_content_of_a_zip_is_one_line_however_it_is_packed(tmp_path, method):
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", method) as archive:
+        archive.writestr("wnids.txt", "n01\n" * 500)
+    content = bytearray(made.getvalue())
+    begin, end = 30 + len("wnids.txt") + 12, content.index(b"PK\x01\x02")  # after the header, and some of its data
+    content[begin:end] = b"\xff" * (end - begin)
+    path = write(tmp_path / "a.zip", bytes(content))
+
+    def look():
+        with tiny_imagenet.opened(path) as source:
+            source.read("wnids.txt")
+
+    assert "is no whole zip" in (refused(look) or "")
+
+
 def test_an_archive_of_a_study(tmp_path):
     files = {"results/tables/a.csv": b"x" * 300, "tare/a.py": b"y"}
     listed = {name: {"sha256": "0" * 64, "bytes": len(data)} for name, data in files.items()}
