@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import lzma
 import struct
 import tarfile
 import zipfile
@@ -14,10 +13,7 @@ from pathlib import Path
 from tare.core.errors import IntegrityError
 
 # What reading a zip file raises where it is damaged, or of a later version.
-NO_ZIP = (
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, struct.error),
-    *(ValueError, OverflowError, NotImplementedError),
-)
+NO_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, struct.error, ValueError, OverflowError, NotImplementedError)
 
 
 class Member(tarfile.TarInfo):

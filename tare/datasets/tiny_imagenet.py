@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import lzma
 import re
 import shutil
 import struct
@@ -73,16 +72,18 @@ class ZipSource:
         return {info.filename[len(self._above) :]: info.file_size for info in files}
 
     def read(self, path: str) -> bytes:
-        """Content of a file; IntegrityError where it is encrypted, or packed by a method that Python lacks."""
+        """Content of a file; IntegrityError where it is encrypted, damaged, or packed by an unusual method."""
+        info = self._archive.getinfo(self._above + path)
+        if info.compress_size > self.where.stat().st_size:  # for which memory would be taken
+            raise IntegrityError(f"{self.where} is no whole zip ({path} is larger): delete it and fetch it again")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            why = f"{path} is packed by method {info.compress_type}"
+            raise IntegrityError(f"{self.where}: {why}: unpack it and give its folder")
         try:
             return self._archive.read(self._above + path)
         except RuntimeError as error:
             why = f"{path} can't be read ({error})"
             raise IntegrityError(f"{self.where}: {why}: unpack it and give its folder") from error
-        except OSError as error:
-            if error.errno is not None:
-                raise
-            raise _not_whole(self.where, error) from error  # as bz2 says of damaged data
 
 
 Source = FolderSource | ZipSource
@@ -101,7 +102,7 @@ def opened(where: Path) -> Iterator[Source]:
             raise _not_whole(where, error) from error
         try:
             yield ZipSource(where, archive)
-        except (zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, struct.error) as error:
+        except (zipfile.BadZipFile, EOFError, zlib.error, struct.error) as error:
             raise _not_whole(where, error) from error
 
 
