@@ -28,7 +28,7 @@ from tare.model.registry import describe_workload
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import grid_folder, target_record
 from tare.predict.answers import Answer, read_answers
-from tare.predict.judge import CHOSEN, GROUPINGS, NEAR, Score, by_group, table, tries
+from tare.predict.judge import CALIBRATED, CHOSEN, GROUPINGS, NEAR, WORKLOAD, Score, by_group, table, tries
 from tare.predict.models import MODELS
 from tare.predict.predictor import best_of, train
 from tare.predict.rows import Trained, read_cells, trained_on
@@ -63,6 +63,7 @@ def judged(target: TargetRecord, cells: Sequence[GridCell], trained: Trained) ->
             for (left_out, model), own in tried.items()
             if model == CHOSEN
         },
+        "calibrated": [asdict(one) for one in by_group(WORKLOAD, CALIBRATED, tried[WORKLOAD, CALIBRATED])],
     }
 
 
@@ -123,6 +124,13 @@ def page(found: Mapping[str, Any] | None) -> Iterator[str]:
         "environment that is left out adds what the median of the others adds. The interval of a share takes "
         "into account that steps of one network resemble each other."
     )
+    if found.get("calibrated"):
+        yield ""
+        yield from _prose(
+            f"{CALIBRATED.capitalize()} is the chosen model, scaled to one launch of the job on the host "
+            "(`--calibrate`). That launch ran alone and is not among the steps. Its own noise is part of these "
+            "errors: other launches measured the steps."
+        )
     yield ""
     yield "## Regret"
     yield ""
@@ -155,6 +163,12 @@ def page(found: Mapping[str, Any] | None) -> Iterator[str]:
         )
         yield ""
         yield from markdown((left_out, *ERRORS), [[one["left_out"], *_errors(Score(**one))] for one in rows])
+        if left_out == WORKLOAD and found.get("calibrated"):
+            yield ""
+            yield f"The same, {CALIBRATED}."
+            yield ""
+            rows = found["calibrated"]
+            yield from markdown((left_out, *ERRORS), [[one["left_out"], *_errors(Score(**one))] for one in rows])
     yield ""
     yield "## Predicted and measured"
     yield ""

@@ -80,6 +80,11 @@ def add(subparsers: Any) -> None:
         action="store_true",
         help="train the models without the job's own network, as if nobody had timed it",
     )
+    optimise.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="time some steps of the job with the framework's default first, and scale all predictions to them",
+    )
     optimise.add_argument("--json", action="store_true", help="print the answer as JSON")
     measuring = optimise.add_mutually_exclusive_group()
     measuring.add_argument(
@@ -240,12 +245,14 @@ def run_optimise(arguments: argparse.Namespace) -> None:
         raise UserError(f"--measure {arguments.measure}: name how many candidates, from 1 on")
     if (arguments.search or arguments.measure) and not 0 < arguments.minutes < math.inf:
         raise UserError(f"--minutes {arguments.minutes:g}: measuring takes a positive number of minutes")
-    if (arguments.search or arguments.measure) and target.processor != processor:
+    if (arguments.search or arguments.measure or arguments.calibrate) and target.processor != processor:
         raise UserError(
             f"the target is a node of the partition {target.partition}, and this machine has {processor}: measure "
             f"candidates in a job there (sbatch --partition={target.partition} --exclusive --wrap '…')"
         )
-    choice = choose(request, target, trained, _work_of(arguments, request, trained), searches=arguments.search)
+    timed_step_s = _timed_step_s(arguments, request, target) if arguments.calibrate else None
+    work_of = _work_of(arguments, request, trained)
+    choice = choose(request, target, trained, work_of, searches=arguments.search, timed_step_s=timed_step_s)
     if not arguments.json:
         for line in lines_of(request, target, trained, choice, notes):
             say(line)
@@ -270,6 +277,20 @@ def run_optimise(arguments: argparse.Namespace) -> None:
             say(line)
     if arguments.write:
         _write(arguments, answer, target)
+
+
+def _timed_step_s(arguments: argparse.Namespace, request: Request, target: TargetRecord) -> float:
+    """Seconds of a step of the request's job with the framework's default, in one launch."""
+    from tare.core.progress import say
+    from tare.experiments.grid import time_job
+    from tare.predict.choose import default_of
+
+    default = default_of(request, target)
+    with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
+        say(f"{default.name}: one launch times its steps")
+        return time_job(
+            arguments.study, arguments.images, request.workload, request.options, default.batch, default.threads
+        )
 
 
 def _results_of(study: Study, machine: str) -> Path:
@@ -444,6 +465,11 @@ def lines_of(
             f"predicted by the model {choice.model}, trained on {choice.rows} steps of {choice.workloads} "
             f"networks; median error on networks that were left out of the training: {errors}"
         )
+        if choice.timed_step_s is not None:
+            lines.append(
+                f"scaled to {choice.timed_step_s * 1000:.4g} ms a step, which one launch of the default took; so "
+                "are these errors"
+            )
         lines += [f"model {name} is unavailable: {reason}" for name, reason in choice.lacking.items()]
     else:
         lines.append(f"nothing is predicted: {next(iter(choice.lacking.values()))}")

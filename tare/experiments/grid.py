@@ -22,7 +22,7 @@ from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.progress import say, time_left
 from tare.core.remedies import require
 from tare.experiments import sliced
-from tare.experiments.alone import measuring
+from tare.experiments.alone import alone_on_this_machine, measuring
 from tare.experiments.designs import LARGEST_PAD_BYTES
 from tare.experiments.orders import balanced_orders
 from tare.launch.place import Site
@@ -366,6 +366,22 @@ def count_job(
     if not result.ok:
         raise UnavailableError(f"a step of {workload} with batch {batch} could not be counted: {result.reason}")
     return result.seen_inside().results_as(ProfileResults).counts
+
+
+def time_job(
+    source: str, images: Path | None, workload: str, options: Mapping[str, int | float], batch: int, threads: int
+) -> float:
+    """Seconds of a training step of a job in one launch on the host, as the grid times its own. Raises as
+    `count_job` does.
+    """
+    study = settled(load_part(RunPart, source))
+    cell = Cell(workload=workload, options=options, batch=batch, threads=threads, env=HOST)
+    with sites(study, None, [HOST], images, None) as (here, _, _), alone_on_this_machine():
+        spec = specification(cell, study)
+        result = launch(with_data(here[HOST], cell, study), spec, _conditions(cell, study))
+    if not result.ok:
+        raise UnavailableError(f"a step of {workload} with batch {batch} could not be timed: {result.reason}")
+    return statistics.median(result.seen_inside().results_as(ProfileResults).plain_step_s)
 
 
 def with_data(site: Site, cell: Cell, study: RunPart) -> Site:

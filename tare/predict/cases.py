@@ -127,6 +127,19 @@ class Observation(Case):
     """A case that was measured."""
 
     seconds: Positive  # of one training step
+    variant: str = ""  # of the workload: its options; steps of several batches are of one job
+    alone_s: Positive | None = None  # of the launch that had the machine to itself, if this is its place
+    in_slices_s: Positive | None = None  # by launches in slices alone; None where there were none
+
+    @property
+    def apart_s(self) -> float:
+        """Seconds by other launches than the one of `alone_s`, where there are others."""
+        return self.in_slices_s or self.seconds
+
+    def without_factor(self) -> Self:
+        """As it would have been without those of its settings that are not modelled."""
+        in_slices_s = None if self.in_slices_s is None else self.in_slices_s / self.factor
+        return self.replace(seconds=self.seconds / self.factor, in_slices_s=in_slices_s)
 
     @model_validator(mode="after")
     def _longer_than_its_part(self) -> Self:

@@ -11,7 +11,7 @@ import numpy as np
 from tare.core.errors import UnavailableError
 from tare.model.candidates import Times, Wanted
 from tare.model.roles import CONTROL
-from tare.predict.choose import Candidate, Choice
+from tare.predict.choose import Candidate, Choice, default_of
 from tare.predict.elapsed import Elapsed
 from tare.predict.requests import ALLOCATOR, Request
 from tare.predict.targets import TargetRecord
@@ -41,16 +41,6 @@ class Checked:
     def error(self) -> float | None:
         """Predicted less measured time, by the measured."""
         return None if self.predicted is None else self.predicted.seconds / self.measured_s - 1
-
-
-def default_of(request: Request, target: TargetRecord) -> Candidate:
-    """What a user gets who chooses nothing: the host, all threads, the first batch, no setting."""
-    return Candidate(
-        env="host",
-        stack=target.stack,
-        threads=max(request.threads or target.threads),
-        batch=request.batches[0],
-    )
 
 
 def to_measure(request: Request, choice: Choice, target: TargetRecord, best: int) -> dict[str, Wanted]:

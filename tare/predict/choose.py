@@ -16,11 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tare.core.errors import TareError, UnavailableError
-from tare.model.registry import describe_workload, environment, environments, imports_of
+from tare.model.registry import HOST, describe_workload, environment, environments, imports_of
 from tare.model.studies import arms
 from tare.model.studies.stacks import framework_of, known_stacks
 from tare.model.words import nearest
 from tare.predict import elapsed as times
+from tare.predict.calibrated import calibrate
 from tare.predict.cases import CHANNELS_INNERMOST, PRECISION, Case
 from tare.predict.models import MODELS, Fit
 from tare.predict.predictor import Predictor, best_of, train
@@ -91,6 +92,8 @@ class Choice:
     workloads: int
     rows: int
     workloads_wanted: int  # until intervals have ends
+    # Of a step of the framework's default in one launch, which predictions are scaled to; None where they are not.
+    timed_step_s: float | None = None
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -125,6 +128,16 @@ def candidates(request: Request, target: TargetRecord) -> list[Candidate]:
     return list(dict.fromkeys(found))
 
 
+def default_of(request: Request, target: TargetRecord) -> Candidate:
+    """What a user gets who chooses nothing: the host, all threads, the first batch, no setting."""
+    return Candidate(
+        env=HOST,
+        stack=target.stack,
+        threads=max(request.threads or target.threads),
+        batch=request.batches[0],
+    )
+
+
 def choose(
     request: Request,
     target: TargetRecord,
@@ -133,13 +146,19 @@ def choose(
     models: Mapping[str, Fit] | None = None,
     *,
     searches: bool = False,
+    timed_step_s: float | None = None,
 ) -> Choice:
     """Rank what can be taken; `models`: those that are tried, all where it is None.
 
-    `searches`: candidates will be measured, so it is enough that some are only not predicted. Raises
-    UnavailableError: nothing is left, or there is too little to train on; what to measure.
+    `searches`: candidates will be measured, so it is enough that some are only not predicted. `timed_step_s`: of
+    the framework's default in one launch, to which predictions are scaled. Raises UnavailableError: nothing is
+    left, or there is too little to train on; what to measure.
     """
     fitted, lacking = _trained(trained, models or MODELS)
+    if fitted and timed_step_s is not None:
+        default = default_of(request, target)
+        timed = _step_of(default, request, target, trained, work_of(default.batch))
+        fitted = {name: calibrate(predictor, timed, timed_step_s) for name, predictor in fitted.items()}
     if not fitted and not searches:
         raise UnavailableError(next(iter(lacking.values())))
     name = best_of(fitted)
@@ -170,6 +189,7 @@ def choose(
         workloads=len({row.workload for row in trained.rows}),
         rows=len(trained.rows),
         workloads_wanted=0 if predictor is None else predictor.workloads_wanted,
+        timed_step_s=timed_step_s,
     )
 
 
@@ -184,6 +204,21 @@ def _trained(trained: Trained, models: Mapping[str, Fit]) -> tuple[dict[str, Pre
         except UnavailableError as why:
             lacking[name] = str(why)
     return fitted, lacking
+
+
+def _step_of(candidate: Candidate, request: Request, target: TargetRecord, trained: Trained, work: Work) -> Case:
+    return Case(
+        workload=describe_workload(request.workload, request.options)["title"],
+        environment=candidate.env,
+        stack=candidate.stack,
+        batch=candidate.batch,
+        work=work,
+        target=target.with_threads(candidate.threads),
+        precision=PRECISION,
+        environment_step_s=trained.effects.added[candidate.env],
+        settings=candidate.settings,
+        factor=trained.effects.factor(candidate.settings) or 1.0,
+    )
 
 
 def unpredictable(stack: str) -> str | None:
@@ -219,18 +254,7 @@ class _Chooser:
             raise NotPredictedError(str(error)) from None
         if CHANNELS_INNERMOST in candidate.settings and CONVOLUTION not in {call.family for call in work.alike}:
             raise UnavailableError("channels-last changes nothing here: a step has no convolution")
-        found = Case(
-            workload=describe_workload(request.workload, request.options)["title"],
-            environment=candidate.env,
-            stack=candidate.stack,
-            batch=candidate.batch,
-            work=work,
-            target=target.with_threads(candidate.threads),
-            precision=PRECISION,
-            environment_step_s=self.trained.effects.added[candidate.env],
-            settings=candidate.settings,
-            factor=self.trained.effects.factor(candidate.settings) or 1.0,
-        )
+        found = _step_of(candidate, request, target, self.trained, work)
         for reason in self.predictor.range.refusals(found):
             raise NotPredictedError(reason)
         return found

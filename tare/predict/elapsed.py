@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tare.model.records.measured import StartCosts
+from tare.predict.calibrated import Scaled
 from tare.predict.cases import Case
 from tare.predict.models import Corrected, Model, Roofline
 from tare.predict.predictor import Prediction
@@ -73,7 +74,8 @@ def parts_of(model: Model, case: Case) -> dict[str, float]:
     """What a model makes a step of, and what settings add, or save, whose effect is measured; a model that knows no
     parts has one.
     """
-    roofline = model.roofline if isinstance(model, Corrected) else model
+    plain = model.model if isinstance(model, Scaled) else model
+    roofline = plain.roofline if isinstance(plain, Corrected) else plain
     found = {ALL_STEPS: 1.0}
     if isinstance(roofline, Roofline):
         found = {name: part for name, part in roofline.parts(case).items() if part > 0}

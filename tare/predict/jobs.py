@@ -16,13 +16,12 @@ from pathlib import Path
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import sha256_text, write_text
 from tare.core.process import run
-from tare.launch.conditions import ALLOCATORS
+from tare.launch.by_hand import IN_THE_PROGRAM, THREAD_VARIABLES, variables_of
 from tare.model.records.measured import Device
-from tare.model.studies.stacks import Stack, framework_of, load_stack, variants_of
+from tare.model.studies.stacks import Stack, load_stack, variants_of
 from tare.predict.choose import Candidate, Choice, Ranked
-from tare.predict.requests import ALLOCATOR, GIB, Request
+from tare.predict.requests import GIB, Request
 from tare.predict.search import Searched
-from tare.worker.settings import isa
 
 IMAGE = "tare-job"  # an image in Docker, Podman or Charliecloud; its tag is a hash of what it is made of
 BUILD, REQUIREMENTS, DOCKERFILE, DEFINITION = "build.sh", "requirements.txt", "Dockerfile", "apptainer.def"
@@ -30,7 +29,6 @@ BUILT = "built.txt"  # what the build script made last
 BUNDLE = "bundle.json"  # of an OCI bundle, without the folder of the job
 SCRIPTS: Mapping[str, str] = {"slurm": "job.sbatch", "pbs": "job.pbs", "shell": "job.sh"}
 ELAPSED, OUTPUT = "elapsed.txt", "output.txt"
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # Of the interval's upper end, or of twice the prediction where there is none: data and the model come on top.
 SLACK, AT_LEAST_MIN = 1.5, 5
 ANSWER_S, LONGEST_S = 60.0, 86400.0  # for a scheduler to answer; for a job of a shell to end
@@ -39,21 +37,6 @@ FORGOTTEN = "Invalid job id"  # as squeue says it
 UNDER_WAY = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "RESIZING", "STAGE_OUT")
 # Reasons of a pending job that no waiting mends; `--test-only` does not see them everywhere.
 NEVER = ("PartitionTimeLimit", "PartitionNodeLimit", "BadConstraints", "InvalidAccount", "InvalidQOS")
-# What a program has to do itself, since no variable does it.
-IN_THE_PROGRAM: Mapping[tuple[str, str], str] = {
-    ("layout", "channels-last"): "model.to(memory_format=torch.channels_last), and the same of each batch",
-    ("amp", "bf16"): "torch.autocast(device, dtype=torch.bfloat16) around forward and loss",
-    ("amp", "fp16"): "torch.autocast(device, dtype=torch.float16) around forward and loss, with a GradScaler",
-    ("compile", "inductor"): "model = torch.compile(model)",
-    ("compile", "torchscript"): "model = torch.jit.script(model)",
-    ("compile", "xla"): "tf.config.optimizer.set_jit(True)",
-    ("compile", "ngraph"): "import ngraph_bridge, before the graph is built",
-    ("graph", "capture"): "torch.cuda.CUDAGraph: capture a whole step, and replay it",
-    ("onednn", "off"): "torch.backends.mkldnn.set_flags(False)",
-    ("tf32", "on"): 'torch.set_float32_matmul_precision("high")',
-    ("tf32", "off"): 'torch.set_float32_matmul_precision("highest")',
-    ("cudnn", "benchmark"): "torch.backends.cudnn.benchmark = True",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,22 +352,12 @@ def _asked(plan: Plan, kind: str) -> Iterator[str]:
 def settings_of(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
     """Each setting of the candidate: what it is predicted to gain, and the variables that make it."""
     candidate = plan.candidate
-    threads = dict.fromkeys(THREADS, str(candidate.threads))
+    threads = dict.fromkeys(THREAD_VARIABLES, str(candidate.threads))
     yield f"{candidate.threads} threads: {_gain(plan, 'threads')}.", threads
     for factor, level in candidate.settings:
-        variables = _variables(factor, level, candidate.stack)
+        variables = variables_of(factor, level, candidate.stack)
         how = "" if variables else f" The program has to set it: {IN_THE_PROGRAM[factor, level]}."
         yield f"{factor}={level}: {_gain(plan, factor)}.{how}", variables
-
-
-def _variables(factor: str, level: str, stack: str) -> dict[str, str]:
-    if factor == ALLOCATOR:
-        return dict(ALLOCATORS[level])
-    if factor == "isa":
-        return dict(isa.VARIABLES[level])
-    if factor == "onednn" and framework_of(stack) == "tensorflow":
-        return {"TF_ENABLE_ONEDNN_OPTS": "0"}
-    return {}
 
 
 def _gain(plan: Plan, factor: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from tare.core.errors import UnavailableError
 from tare.core.files import canonical_json
 from tare.model.registry import HOST
+from tare.predict.calibrated import calibrate, timed_alone
 from tare.predict.cases import Case, Observation
 from tare.predict.models import MODELS, Fit
 from tare.predict.predictor import BEYOND, Prediction, Predictor, best_of, train
@@ -25,11 +26,13 @@ from tare.predict.rows import Effects, timed_of
 from tare.stats.intervals import clustered_share_interval
 
 CHOSEN = "chosen"  # stands in for the model that is best without what is left out
+CALIBRATED = "calibrated"  # the same, scaled by one launch of the job (tare/predict/calibrated.py)
+WORKLOAD = "workload"
 NEAR = 0.03  # a choice that takes so much longer than the best one at most is near it
 BATCH_RANGE = 4  # a range of batches: from a power of it to the next
 # What is left out as a whole.
 GROUPINGS: Mapping[str, Callable[[Observation], Hashable]] = {
-    "workload": lambda row: row.workload,
+    WORKLOAD: lambda row: row.workload,
     "batch range": lambda row: math.floor(math.log(row.batch, BATCH_RANGE) + 1e-9),
     "environment": lambda row: row.environment,
 }
@@ -44,6 +47,7 @@ class Tried:
     refused: str | None = None
     group: Hashable = None  # that was left out
     trained: bool = False  # whether the row is another place of such a job, and was not left out
+    scales: bool = False  # whether a launch of it scales the others, so that it is known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +86,12 @@ def leave_out(
     *,
     alpha: float = 0.1,
     beyond: float = BEYOND,
+    calibrated: bool = False,
 ) -> dict[str, list[Tried]]:
     """By model, each row predicted by one that was fitted without any row of its group; CHOSEN: by the best one.
 
     With them are the other places of their jobs, predicted by the same model, which choices are among.
+    `calibrated`: groups are workloads, and the best one is scaled by one launch of each job too.
     """
     found: dict[str, list[Tried]] = {name: [] for name in (*fits, CHOSEN)}
     groups, timed, jobs = list(map(group_of, rows)), list(map(timed_of, rows)), list(map(_job, rows))
@@ -106,7 +112,36 @@ def leave_out(
                 found[name].append(tried)
                 if name == chosen:
                     found[CHOSEN].append(tried)
+        if calibrated and chosen is not None:
+            left = [row for row, of in zip(rows, groups, strict=True) if of == group]
+            found.setdefault(CALIBRATED, []).extend(_scaled(left, effects, predictors[chosen], group))
     return found
+
+
+def _scaled(
+    rows: Sequence[Observation], effects: Effects, predictor: Predictor, group: Hashable
+) -> Iterator[Tried]:
+    """Rows of a workload that was left out, by a model that one launch of each variant scales.
+
+    That launch is no row to be judged by. What was measured of the others is by other launches.
+    """
+    launches = timed_alone(rows)
+    scaled: dict[str, Predictor | str] = {}
+    for variant, one in launches.items():
+        case = _case_of(one, effects)
+        if case is not None and one.alone_s is not None:
+            try:
+                scaled[variant] = calibrate(predictor, case, one.alone_s)
+            except UnavailableError as error:
+                scaled[variant] = str(error)
+    for row in rows:
+        own = scaled.get(row.variant, "no launch of it had the host to itself")
+        apart = row.replace(seconds=row.apart_s)
+        if isinstance(own, str):
+            tried = Tried(row=apart, prediction=None, refused=own)
+        else:
+            tried = _tried(apart, _case_of(row, effects), own)
+        yield replace(tried, group=group, scales=row is launches.get(row.variant))
 
 
 def _job(row: Observation) -> str:
@@ -147,7 +182,7 @@ def _tried(row: Observation, case: Case | None, predictor: Predictor) -> Tried:
 
 def score(model: str, left_out: str, tried: Sequence[Tried]) -> Score:
     """What rows that were left out say of a model."""
-    own = [one for one in tried if not one.trained]
+    own = [one for one in tried if not (one.trained or one.scales)]
     predicted = [(one.row, one.prediction) for one in own if one.prediction is not None]
     errors = [abs(prediction.seconds / row.seconds - 1) for row, prediction in predicted]
     held: dict[str, list[bool]] = {}
@@ -251,7 +286,7 @@ def tries(
         (name, model): own
         for name, group_of in GROUPINGS.items()
         if len(set(map(group_of, rows))) > 1
-        for model, own in leave_out(models, rows, group_of, alpha=alpha).items()
+        for model, own in leave_out(models, rows, group_of, alpha=alpha, calibrated=name == WORKLOAD).items()
     }
 
 

@@ -188,7 +188,7 @@ def train(fit: Fit, rows: Sequence[Observation], *, alpha: float = 0.1, beyond: 
 
     Raises UnavailableError: rows of fewer than two workloads.
     """
-    rows = [row if row.factor == 1 else row.replace(seconds=row.seconds / row.factor) for row in rows]
+    rows = [row if row.factor == 1 else row.without_factor() for row in rows]
     workloads = sorted({row.workload for row in rows})
     if len(workloads) < 2:
         known = ", ".join(workloads) or "none"

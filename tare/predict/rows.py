@@ -14,7 +14,7 @@ import json
 import math
 import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tare.core.errors import TareError, UnavailableError
@@ -148,17 +148,17 @@ def trained_on(
         job = job_of(cell.workload, cell.options, cell.batch)
         memory[job] = max(memory.get(job, 0), cell.seen_inside().memory.peak_rss_bytes)
     known = [cell for cell in own if cell.title != held_out]
-    seconds = _seconds(known)
+    steps = _steps(known)
     controls = tuple(
         math.log(cell.host_step_s[1] / cell.host_step_s[0])
         for cell in known
         if cell.again == 1 and len(cell.host_step_s) > 1
     )
     firsts = [cell for cell in known if not cell.again]
-    for cell in [cell for cell in firsts if id(cell) not in seconds]:
+    for cell in [cell for cell in firsts if id(cell) not in steps]:
         left_out.append(f"{name_of(cell)}: the host has no launch alone to compare it with")
         firsts.remove(cell)
-    effects = Effects.of([*(_timed(cell, seconds[id(cell)]) for cell in firsts), *sealed], target.modelled)
+    effects = Effects.of([*(_timed(cell, steps[id(cell)].seconds) for cell in firsts), *sealed], target.modelled)
     added, rows = effects.added, []
     for cell in firsts:
         if (job := job_of(cell.workload, cell.options, cell.batch)) not in work:
@@ -167,7 +167,7 @@ def trained_on(
             left_out.append(f"{name_of(cell)}: the host has no cell of the same job and threads")
         elif (factor := effects.factor(_settings_of(cell), without=cell.title)) is None:
             left_out.append(f"{name_of(cell)}: no other network was timed with and without its settings")
-        elif added[cell.env] >= seconds[id(cell)]:
+        elif added[cell.env] >= steps[id(cell)].seconds:
             left_out.append(f"{name_of(cell)}: what {cell.env} adds to steps is longer than this one")
         else:
             rows.append(
@@ -181,7 +181,8 @@ def trained_on(
                     environment_step_s=added[cell.env],
                     settings=_settings_of(cell),
                     factor=factor,
-                    seconds=seconds[id(cell)],
+                    variant=job[1],
+                    **asdict(steps[id(cell)]),
                 )
             )
     return Trained(
@@ -195,8 +196,17 @@ def trained_on(
     )
 
 
-def _seconds(cells: Sequence[GridCell]) -> dict[int, float]:
-    """Seconds of a step by the `id` of each cell whose launch is the first of its place.
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    """Seconds of a step, as an observation has them."""
+
+    seconds: float
+    alone_s: float | None = None
+    in_slices_s: float | None = None
+
+
+def _steps(cells: Sequence[GridCell]) -> dict[int, _Step]:
+    """The step of each cell whose launch is the first of its place, by the cell's `id`.
 
     A cell that shared the machine in slices has its ratio to the host's launches in the same slices, times the
     host's seconds. These are the geometric mean of its launch alone and of those in slices, whose steps are longer:
@@ -214,17 +224,22 @@ def _seconds(cells: Sequence[GridCell]) -> dict[int, float]:
         if cell.again == 1 and cell.host_step_s and _key(cell)[0] in logs
     }
     longer = statistics.median([own - logs[job] for job, own in shared.items()] or [0.0])
-    hosts = {job: statistics.mean([own, shared.get(job, own + longer) - longer]) for job, own in logs.items()}
+    in_slices = {job: math.exp(own - longer) for job, own in shared.items()}
+    hosts = {job: math.sqrt(math.exp(own) * in_slices.get(job, math.exp(own))) for job, own in logs.items()}
     found = {}
     for cell in (cell for cell in cells if not cell.again):
         job, *_ = place = _place(cell)
         if place == (job, on_host.get(job), HOST, ()):
-            found[id(cell)] = math.exp(hosts[job])
+            own = hosts[job], math.exp(logs[job]), in_slices.get(job)
+            found[id(cell)] = _Step(seconds=own[0], alone_s=own[1], in_slices_s=own[2])
         elif not cell.host_step_s:
-            found[id(cell)] = math.exp(statistics.mean(alone[place]))
+            found[id(cell)] = _Step(seconds=math.exp(statistics.mean(alone[place])))
         elif job in hosts:
             ratio = cell.step_s / math.exp(statistics.mean(map(math.log, cell.host_step_s)))
-            found[id(cell)] = math.exp(hosts[job]) * ratio
+            there = in_slices.get(job)
+            found[id(cell)] = _Step(
+                seconds=hosts[job] * ratio, in_slices_s=None if there is None else there * ratio
+            )
     return found
 
 

@@ -29,8 +29,8 @@ from tare.model.registry import environments
 from tare.model.roles import CONTROL
 from tare.model.schema import Natural, Positive, Record, parse
 from tare.model.studies.stacks import framework_of
-from tare.predict.checked import ALPHA, Checked, compare, default_of, loss_refusal, wanted_of
-from tare.predict.choose import Candidate, Choice, candidates
+from tare.predict.checked import ALPHA, Checked, compare, loss_refusal, wanted_of
+from tare.predict.choose import Candidate, Choice, candidates, default_of
 from tare.predict.requests import FACTORS, Request
 from tare.predict.targets import TargetRecord
 

@@ -26,7 +26,7 @@ from tare.report.evidence import Evidence
 from tare.report.figures.lines import cost_environments, job_rows, lengths_text
 from tare.report.method import designs
 from tare.report.references import Reference
-from tare.report.words.decisions import COLUMNS, advice, job_sentences, title_of
+from tare.report.words.decisions import COLUMNS, advice, job_sentences, title_of, way_of
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.layout import Cell, Row, Table, as_command, ends
 from tare.report.words.quantities import seconds
@@ -265,7 +265,16 @@ def job_lines(found: Sequence[JobAnswer], workload: str) -> list[Markup]:
     """What a job of a workload pays in each environment, in sentences."""
     own = sorted((one for one in found if one.workload == workload), key=lambda one: env_order(one.env))
     line = Markup("<strong>{}.</strong> {}").format
-    return [line(env_title(one.env, short=True), " ".join(said)) for one in own if (said := job_sentences(one))]
+    return [
+        line(env_title(one.env, short=True), Markup(" ").join([*said, *_way(one)]))
+        for one in own
+        if (said := job_sentences(one))
+    ]
+
+
+def _way(one: JobAnswer) -> list[Markup]:
+    way = None if one.change is None else way_of(one.change, one.env)
+    return [] if way is None else [way]
 
 
 def cost_table(rows: pd.DataFrame) -> Table:

@@ -64,6 +64,11 @@ def _facts(answer: Answer) -> list[str]:
     ]
     if choice.model is None:
         predicted = [f"Nothing is predicted: {next(iter(choice.lacking.values()))}."]
+    if choice.timed_step_s is not None:
+        predicted.append(
+            f"Scaled to {seconds(choice.timed_step_s)} a step, which one launch of the default took; so are these "
+            "errors."
+        )
     if answer.held_out:
         predicted.append("The job's own network was left out of the training.")
     found = [

@@ -200,3 +200,33 @@ def test_no_cost_is_said_to_be_below_zero(once, step, says):
         for name, lasts, each in zip(("mnist_cnn", "sentiment_rnn"), once, step, strict=False)
     ]
     assert answer.cost_lines(own)[0] == says
+
+
+def test_what_is_advised_has_its_command():
+    """An environment, a setting by variables, in a container too, and one that only the program has."""
+    table = {
+        ("environment", "charliecloud", "docker"): "Type: ch-run FOLDER -- COMMAND",
+        ("environment", "host", "docker"): None,
+        ("sif", "unpacked", "apptainer"): "Type: apptainer build --sandbox FOLDER FILE",
+        ("seccomp", "unconfined", "podman"): "Type: podman run --rm --security-opt seccomp=unconfined IMAGE "
+        "COMMAND",
+        ("isa", "avx2", "host"): "Type: export ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 "
+        "ATEN_CPU_CAPABILITY=avx2",
+        ("layout", "channels-last", "host"): "In the program: model.to(memory_format=torch.channels_last), and the "
+        "same of each batch",
+    }  # fmt: skip
+    for (factor, level, env), wanted in table.items():
+        found = words.way_of(Change(factor=factor, level=level, low=0.8, high=0.9), env)
+        assert (found if found is None else visible(found)) == wanted
+    steady = visible(words.way_of(Change(factor="allocator", level="steady", low=0.8, high=0.9), "docker"))
+    assert steady.startswith("Type: docker run --rm --env ") and steady.endswith(" IMAGE COMMAND")
+    decided = [
+        replace(decision(launch="docker"), change=Change(factor=factor, level=level, low=0.8, high=0.9))
+        for factor, level in (("environment", "host"), ("allocator", "steady"), ("allocator", "steady"))
+    ]
+    assert [visible(one) for one in words.ways(decided)] == [f"Steady allocator (Docker). {steady}"]
+    (said,) = answer.job_lines(
+        [JobAnswer(workload="mnist_cnn", env="docker", once_s=(0.4, 0.6), step=None, little_from_s=None,
+                   change=Change(factor="environment", level="charliecloud", low=0.9, high=0.95),
+                   change_metric="real_s")], "mnist_cnn")  # fmt: skip
+    assert visible(said).endswith("Type: ch-run FOLDER -- COMMAND")

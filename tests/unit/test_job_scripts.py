@@ -9,6 +9,7 @@ import pytest
 from job_plans import COMMAND, plan, ranked, with_venv
 
 from tare.core.errors import UnavailableError, UserError
+from tare.launch import by_hand
 from tare.model.studies.stacks import load_stack, read_lock
 from tare.predict import jobs
 from tare.predict.checked import Checked
@@ -36,7 +37,8 @@ def test_every_script_is_read_by_a_shell_and_starts_the_command_in_its_environme
             assert program in words and list(COMMAND) == words[-len(COMMAND) - 2 : -2]
             assert (words[0] == "srun") == (path.name == "job.sbatch")
             if env in ("docker", "podman"):
-                assert {words[place + 1] for place, word in enumerate(words) if word == "--env"} == {*jobs.THREADS}
+                passed = {words[place + 1] for place, word in enumerate(words) if word == "--env"}
+                assert passed == {*by_hand.THREAD_VARIABLES}
     assert program in (made.folder / "build.sh").read_text() or env in programs
 
 
@@ -243,7 +245,7 @@ def test_every_setting_is_a_variable_or_says_what_the_program_has_to_do():
     for stack in ("torch-2.13", "tensorflow-2.21"):
         for factor, levels in FACTORS.items():
             for level in levels[1:]:
-                assert jobs._variables(factor, level, stack) or (factor, level) in jobs.IN_THE_PROGRAM
+                assert by_hand.variables_of(factor, level, stack) or (factor, level) in by_hand.IN_THE_PROGRAM
 
 
 SLURM = {

@@ -685,6 +685,32 @@ def test_a_cell_that_fails_in_slices_is_tried_alone_and_a_known_failure_once_in_
     assert alone == [name] and len(rounds) == grid.ATTEMPTS and records_in(tmp_path)[name].host_step_s == ()
 
 
+def test_a_job_is_timed_by_one_launch_on_the_host(monkeypatch):
+    launched, broken = [], []
+
+    class Sites:
+        def __enter__(self):
+            return {"host": SimpleNamespace(data=None)}, {}, {}
+
+        def __exit__(self, *_):
+            return None
+
+    def launch(site, program, conditions):
+        launched.append((program.batch, program.counts, program.steady_s, conditions.threads))
+        found = cell("resnet18", seconds=0.02)
+        result = LaunchRecord(**{name: getattr(found, name) for name in LaunchRecord.model_fields})
+        return result.replace(status="failed", reason="it broke", inside=None) if broken else result
+
+    monkeypatch.setattr(grid, "sites", lambda *_: Sites())
+    monkeypatch.setattr(grid, "launch", launch)
+    monkeypatch.setattr(grid, "alone_on_this_machine", contextlib.nullcontext)
+    asked = ("config/smoke.yaml", None, "resnet18", {"image_px": 64}, 12, 2)
+    assert grid.time_job(*asked) == 0.02 and launched == [(12, False, grid.STEADY_S, 2)]
+    broken.append(True)
+    with pytest.raises(UnavailableError, match="a step of resnet18 with batch 12 could not be timed: it broke"):
+        grid.time_job(*asked)
+
+
 def test_a_grid_ends_when_its_minutes_are_over_and_says_what_is_left(tmp_path, monkeypatch, capsys):
     alone, rounds = measured_grid(monkeypatch, tmp_path, ["host", "docker", "vm"], minutes=0.1)
     assert len(alone) == len(rounds) == 1 and not list(tmp_path.glob("*.vm.json"))  # one group begins in any case
@@ -1318,6 +1344,26 @@ def test_a_job_that_no_cell_has_is_counted_by_a_launch(measured, monkeypatch, ca
     monkeypatch.setattr(grid, "count_job", counted)
     assert measured("{workload: mnist_cnn, batch: 96}") == 0
     assert asked == [("mnist_cnn", 96)] and "batch 96" in capsys.readouterr().out
+
+
+def test_one_launch_of_the_default_scales_what_is_predicted(measured, monkeypatch, capsys, tmp_path):
+    asked = []
+
+    def timed(source, images, workload, options, batch, threads):
+        asked.append((workload, batch, threads))
+        return 5.0
+
+    monkeypatch.setattr(grid, "time_job", timed)
+    assert measured("{workload: mnist_cnn, batch: 64, steps: 10, environments: [host, docker]}", "--calibrate") == 0
+    said = capsys.readouterr().out
+    assert asked == [("mnist_cnn", 64, 2)] and "host, torch-2.13, 2 threads, batch 64: one launch times" in said
+    assert "scaled to 5000 ms a step, which one launch of the default took; so are these errors" in said
+    assert measured("{workload: mnist_cnn, batch: 64, steps: 10}", "--calibrate", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    default = next(
+        row for row in found["ranked"] if row["candidate"]["env"] == "host" and row["candidate"]["threads"] == 2
+    )
+    assert found["timed_step_s"] == 5 and default["step_s"] == pytest.approx(5)
 
 
 def test_a_job_that_cannot_be_counted_is_tried_once_and_told(measured, monkeypatch, capsys):

@@ -14,7 +14,7 @@ from tare.core.errors import TareError, UnavailableError
 from tare.model.records.launches import Counts
 from tare.model.records.measured import CeilingsRecord
 from tare.model.schema import parse
-from tare.predict import cases, judge, models, operators, predictor, work
+from tare.predict import calibrated, cases, elapsed, judge, models, operators, predictor, work
 from tare.predict import rows as predict_rows
 from tare.stats import conformal
 from tare.worker import counting
@@ -423,6 +423,79 @@ def test_with_few_workloads_intervals_have_no_ends_and_one_is_refused():
         predictor.train(models.fit_roofline, observed(1))
 
 
+# --- scaled to one launch of the job
+
+
+def odd_networks(networks=12, spread=0.3, launch=0.0):
+    """Networks of which each takes its own number of times what the roofline says, in all places, and the launch of
+    each that was alone, in the batch of 32.
+    """
+    own = np.random.default_rng(5).normal(0, spread, networks)
+    generator, rows = np.random.default_rng(6), []
+    for row in observed(networks, noise=lambda generator, case: own[int(case.workload[1:])]):
+        is_alone = (row.environment, row.batch) == ("host", 32)
+        alone_s = row.seconds * math.exp(generator.normal(0, launch)) if is_alone else None
+        rows.append(row.replace(alone_s=alone_s, variant="small"))
+    twice = [row.replace(batch=32) for row in rows if row.environment == "host" and row.batch == 64]
+    return rows + [row.replace(settings=(cases.STEADILY,)) for row in twice]  # of 32 there is most
+
+
+def test_one_launch_of_a_job_says_how_long_its_steps_take_and_the_model_how_places_differ():
+    rows = odd_networks()
+    tried = judge.leave_out(
+        {"m": models.fit_roofline}, rows, judge.GROUPINGS["workload"], beyond=100, calibrated=True
+    )
+    shapes, scaled = (judge.score(name, "workload", tried[name]) for name in ("m", judge.CALIBRATED))
+    assert scaled.median_error < 0.02 < 0.1 < shapes.median_error
+    assert scaled.rows == shapes.rows - 12, "the launch that scales is known, and not judged"
+    assert scaled.coverage[0] > 0.85 and scaled.choices == shapes.choices
+    own = {one.row.workload: one for one in tried[judge.CALIBRATED] if one.scales}
+    assert len(own) == 12 and all(one.prediction.seconds == pytest.approx(one.row.alone_s) for one in own.values())
+    widths = [
+        [math.log(one.prediction.high / one.prediction.low) for one in tried[name]]
+        for name in ("m", judge.CALIBRATED)
+    ]
+    assert np.median(widths[1]) < np.median(widths[0]) / 2
+
+
+def test_what_one_launch_differs_from_the_next_by_is_part_of_the_errors():
+    rows = odd_networks(launch=0.1)
+    tried = judge.leave_out(
+        {"m": models.fit_roofline}, rows, judge.GROUPINGS["workload"], beyond=100, calibrated=True
+    )
+    found = judge.score("m", "workload", tried[judge.CALIBRATED])
+    assert 0.03 < found.median_error < 0.15 and found.coverage[0] > 0.85
+    # other launches count where there are some: the same in slices, a tenth longer
+    longer = [row.replace(in_slices_s=1.1 * row.seconds) for row in odd_networks()]
+    again = judge.leave_out(
+        {"m": models.fit_roofline}, longer, judge.GROUPINGS["workload"], beyond=100, calibrated=True
+    )
+    found = judge.score("m", "workload", again[judge.CALIBRATED])
+    assert found.median_error == pytest.approx(1 - 1 / 1.1, abs=0.02)
+
+
+def test_a_launch_is_of_the_batch_with_most_places_and_without_one_nothing_is_scaled():
+    rows = odd_networks(3)
+    found = calibrated.timed_alone([row for row in rows if row.workload == "w0"])
+    assert [(one.batch, one.environment, one.settings) for one in found.values()] == [(32, "host", ())]
+    nobody = [row.replace(alone_s=None) for row in rows]
+    trained = predictor.train(models.fit_roofline, nobody)
+    with pytest.raises(UnavailableError, match="can't be scaled by a launch: no other network was timed"):
+        calibrated.calibrate(trained, rows[0], 1.0)
+    tried = judge.leave_out({"m": models.fit_roofline}, nobody, judge.GROUPINGS["workload"], calibrated=True)
+    assert {one.refused for one in tried[judge.CALIBRATED]} == {"no launch of it had the host to itself"}
+
+
+def test_a_scaled_step_has_the_same_parts():
+    rows = odd_networks(4)
+    trained = predictor.train(models.fit_roofline, rows)
+    scaled = calibrated.calibrate(trained, rows[0], 3 * rows[0].seconds)
+    assert elapsed.parts_of(scaled.model, rows[1]) == elapsed.parts_of(trained.model, rows[1])
+    assert scaled.predict([rows[0]])[0].seconds == pytest.approx(3 * rows[0].seconds)
+    with_factor = rows[0].replace(settings=(("amp", "bf16"),), factor=0.5)
+    assert scaled.predict([with_factor])[0].seconds == pytest.approx(1.5 * rows[0].seconds, rel=1e-6)
+
+
 # --- refusals
 
 
@@ -552,7 +625,8 @@ def test_the_table_has_every_model_by_every_grouping_and_ranges_of_batches_are_l
     assert [(one.left_out, one.model) for one in found] == [
         (grouping, model)
         for grouping in ("workload", "batch range", "environment")
-        for model in ("linear", "roofline", judge.CHOSEN)
+        for model in ("linear", "roofline", judge.CHOSEN, judge.CALIBRATED)
+        if model != judge.CALIBRATED or grouping == "workload"
     ]
     batches = next(one for one in found if one.left_out == "batch range")
     assert batches.refused == batches.rows  # 16 and 128 lie eight times apart

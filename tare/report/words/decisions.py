@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+from markupsafe import Markup
+
 from tare.analysis.choice import ENVIRONMENT
 from tare.analysis.decisions import JOB, Change, Decision, Weight
 from tare.analysis.job_answers import JobAnswer
 from tare.analysis.job_length import HOUR, LIMIT
 from tare.analysis.why.reasons import Cause, Reason
+from tare.launch.by_hand import IN_THE_PROGRAM, command_of
 from tare.literature.finding import listed
 from tare.model.registry import HOST
 from tare.model.studies.layout import arm_of
 from tare.model.studies.own_jobs import OWN_IMAGES
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
-from tare.report.words.layout import ends
+from tare.report.words.layout import as_command, ends
 from tare.report.words.quantities import duration, seconds
 from tare.report.words.wording import (
     TIMES_FROM,
@@ -205,6 +208,27 @@ def _try(one: JobAnswer) -> list[str]:
     if (one.change.factor, one.change.level) == (ENVIRONMENT, HOST):
         return [f"On the host, the {what} is {gain}."]
     return [f"Try {_title_of(one.change)}: its {what} is {gain}."]
+
+
+def way_of(change: Change, env: str) -> Markup | None:
+    """How a job of the reader's has a change that is advised for an environment; None where it needs nothing."""
+    command = command_of(change.factor, change.level, env)
+    if command is not None:
+        return Markup("Type: {}").format(as_command(command))
+    in_program = IN_THE_PROGRAM.get((change.factor, change.level))
+    return None if in_program is None else Markup("In the program: <code>{}</code>").format(in_program)
+
+
+def ways(found: Sequence[Decision]) -> list[Markup]:
+    """How a job has each setting that is advised anywhere."""
+    own = {
+        (one.change.factor, one.change.level, one.env): one.change
+        for one in found
+        if one.change is not None and one.change.factor != ENVIRONMENT
+    }
+    named = [(sentence_case(_title_of(change)), env, way_of(change, env)) for (_, _, env), change in own.items()]
+    line = Markup("{} ({}). {}").format
+    return [line(title, env_title(env, short=True), way) for title, env, way in named if way is not None]
 
 
 def _once(one: JobAnswer) -> list[str]:
