@@ -48,7 +48,7 @@ from tare.model.studies.study import RunPart
 from tare.worker import plain
 
 WARMUP_STEPS = 2
-STEADY_S = 1.5  # of steps that count
+STEADY_S = 2.5  # of steps that count
 AGAIN = ("", "again", "control")  # names of the host's launches
 ATTEMPTS = 3  # to measure a group in slices
 LEAST_CELL_S = 3.0  # that a launch takes, before one has been made

@@ -313,7 +313,14 @@ class _Chooser:
                 how = self._measured_by(f"{factor}={level}")
                 yield f"the time that {factor}={level} takes before and in the first step is not predicted: {how}"
         if self.trained.effects.factor(candidate.settings) is None:
-            own = [f"{factor}={level}" for factor, level in self.trained.effects.measured(candidate.settings)]
+            effects = self.trained.effects
+            own = [f"{factor}={level}" for factor, level in effects.measured(candidate.settings)]
+            if mixed := effects.differs(candidate.settings):
+                yield (
+                    f"{' and '.join(own)} multiplied steps of other networks by {mixed[0]:.2f} to {mixed[1]:.2f}, "
+                    f"so what it does to this one is not known: {self._measured_by(own[0])}"
+                )
+                return
             grid = f"`tare grid --settings {own[0]}`, or " if len(own) == 1 else ""
             yield f"no step with {' and '.join(own)} was timed on the target: {grid}{self._measured_by(own[0])}"
         if candidate.settings and self.request.loss_within is not None:

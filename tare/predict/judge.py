@@ -163,7 +163,7 @@ def _remade(row: Observation, effects: Effects) -> Observation | None:
 
 
 def _case_of(row: Observation, effects: Effects) -> Case | None:
-    """The step that is predicted in the place of a row; None where its settings were timed on too few networks."""
+    """The step that is predicted in the place of a row; None where its settings have no factor."""
     factor = effects.factor(row.settings)
     if factor is None:
         return None
@@ -173,7 +173,8 @@ def _case_of(row: Observation, effects: Effects) -> Case | None:
 
 def _tried(row: Observation, case: Case | None, predictor: Predictor) -> Tried:
     if case is None:
-        return Tried(row=row, prediction=None, refused="its settings were timed on too few other networks")
+        why = "what its settings do to other networks is not known, or differs"
+        return Tried(row=row, prediction=None, refused=why)
     try:
         return Tried(row=row, prediction=predictor.predict([case])[0])
     except UnavailableError as error:

@@ -3,7 +3,8 @@
 What an environment adds to a step is the median difference of its cells from the host's of the same job, threads
 and settings, and of its launches in sealed campaigns. It is never less than nothing: predictions have no place for
 an environment that makes steps faster. What a setting multiplies a step by is the median over networks of such
-ratios; of a row's own, that of the other networks.
+ratios; of a row's own, that of the other networks. One that makes some networks faster and others slower is not
+predicted.
 Cells that shared the machine with the host's say how many times as long as its steps theirs are, and no more.
 Settings that are modelled on the target multiply by nothing (`Target.modelled`); of several, the others count.
 """
@@ -16,6 +17,8 @@ import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from tare.core.errors import TareError, UnavailableError
 from tare.core.files import canonical_json
@@ -31,6 +34,7 @@ Job = tuple[str, str, int]  # workload, its options, batch
 # By settings and network, log-ratios of steps on the host with and without them.
 SettingLogs = Mapping[Settings, Mapping[str, Sequence[float]]]
 Failed = tuple[Job, str, int, Settings]  # environment, threads
+MIXED = 0.05  # share by which a setting makes steps longer or shorter that is more than noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,15 +80,38 @@ class Effects:
     def factor(self, settings: Settings, *, without: str | None = None) -> float | None:
         """What settings multiply a step by, if two networks were timed with them, or one that is not `without`.
 
-        None where it was not. `without`: the network that is predicted or trained on, which has no part in this.
+        None where it was not, or where networks differ too much in it (`differs`). `without`: the network that is
+        predicted or trained on, which has no part in this.
         """
         measured = self.measured(settings)
         if not measured:
             return 1.0
-        own = [logs for title, logs in self.setting_logs.get(measured, {}).items() if title != without]
-        if len(own) < (2 if without is None else 1):
+        own = self._logs(measured, without)
+        if len(own) < (2 if without is None else 1) or self.differs(settings, without=without):
             return None
-        return math.exp(statistics.median(map(statistics.median, own)))
+        return math.exp(statistics.median(own))
+
+    def differs(self, settings: Settings, *, without: str | None = None) -> tuple[float, float] | None:
+        """The factors of settings that make some networks faster and others slower, each by more than MIXED: the
+        ends between which 80% of the networks are. None of others.
+        """
+        own = self._logs(self.measured(settings), without)
+        if len(own) < 2:
+            return None
+        low, high = map(math.exp, np.quantile(own, (0.1, 0.9)))
+        return (low, high) if low < 1 - MIXED and high > 1 + MIXED else None
+
+    def _logs(self, measured: Settings, without: str | None) -> list[float]:
+        """Of each network the median."""
+        found = self.setting_logs.get(measured, {})
+        return [statistics.median(logs) for title, logs in found.items() if title != without]
+
+
+def _unpredictable(effects: Effects, settings: Settings, title: str) -> str:
+    mixed = effects.differs(settings, without=title)
+    if mixed is None:
+        return "no other network was timed with and without its settings"
+    return f"its settings multiply steps of other networks by {mixed[0]:.2f} to {mixed[1]:.2f}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +193,7 @@ def trained_on(
         elif cell.env not in added:
             left_out.append(f"{name_of(cell)}: the host has no cell of the same job and threads")
         elif (factor := effects.factor(_settings_of(cell), without=cell.title)) is None:
-            left_out.append(f"{name_of(cell)}: no other network was timed with and without its settings")
+            left_out.append(f"{name_of(cell)}: {_unpredictable(effects, _settings_of(cell), cell.title)}")
         elif added[cell.env] >= steps[id(cell)].seconds:
             left_out.append(f"{name_of(cell)}: what {cell.env} adds to steps is longer than this one")
         else:

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import itertools
 import json
 import math
 import random
@@ -955,12 +956,13 @@ def test_a_compiler_that_a_grid_has_timed_is_not_predicted_and_may_be_measured()
     assert not any(row.candidate.settings for row in found.ranked)
 
 
-def with_layout(cells, factor=0.8, noise=0.02, setting=None):
-    """Cells, and one with channels-last of each network's host cells at two threads."""
+def with_layout(cells, factor=0.8, noise=0.02, setting=None, factors=None):
+    """Cells, and one with channels-last of each network's host cells at two threads; `factors`: one for each."""
     setting = setting or {"layout": "channels-last"}
     generator, found = np.random.default_rng(9), list(cells)
     for one in cells:
         if (one.env, one.threads, one.batch) == ("host", 2, 64):
+            factor = factor if factors is None else next(factors)
             seconds = one.profiled().plain_step_s[1] * factor * math.exp(generator.normal(0, noise))
             options = dict(one.options)
             own = cell(one.workload, "host", 2, 64, seconds, options=options, settings=setting)
@@ -988,6 +990,24 @@ def test_a_setting_that_was_timed_on_other_networks_is_predicted():
     assert [row.candidate.settings for row in limited.ranked] == [()]
     (reason,) = (one.reason for one in limited.excluded if one.candidate.settings == (("layout", "channels-last"),))
     assert "whether its loss is within 0.20% of the default's is not known" in reason
+
+
+def test_a_setting_that_helps_some_networks_and_hurts_others_is_not_predicted():
+    amp, plain = ("amp", "bf16"), grid_cells()
+    alike = rows.trained_on(with_layout(plain, setting=dict([amp])), record())
+    assert alike.effects.factor((amp,)) == pytest.approx(0.8, rel=0.05) and not alike.effects.differs((amp,))
+    factors = itertools.cycle([0.6, 0.8, 1.0, 1.0, 1.3, 1.4])
+    mixed = with_layout(plain, factors=factors, setting=dict([amp]))
+    trained = rows.trained_on(mixed, record())
+    low, high = trained.effects.differs((amp,))
+    assert low < 0.8 and high > 1.2 and trained.effects.factor((amp,)) is None
+    assert any("its settings multiply steps of other networks by 0." in why for why in trained.left_out)
+    with_amp = chosen({"workload": "mnist_cnn", "settings": {"amp": ("bf16",)}}, cells=mixed)
+    own = [one for one in with_amp.excluded if one.candidate.settings]
+    (reason,) = {one.reason for one in own}
+    assert reason.startswith("amp=bf16 multiplied steps of other networks by 0.") and all(
+        one.measurable for one in own
+    )
 
 
 def test_what_a_setting_multiplies_a_row_by_is_told_by_other_networks():
