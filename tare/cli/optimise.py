@@ -467,8 +467,8 @@ def lines_of(
         )
         if choice.timed_step_s is not None:
             lines.append(
-                f"scaled to {choice.timed_step_s * 1000:.4g} ms a step, which one launch of the default took; so "
-                "are these errors"
+                f"calibrated by one launch of the default, {choice.timed_step_s * 1000:.4g} ms a step; the errors "
+                "are of calibrated predictions"
             )
         lines += [f"model {name} is unavailable: {reason}" for name, reason in choice.lacking.items()]
     else:

@@ -42,18 +42,16 @@ def calibrate(predictor: Predictor, case: Case, seconds: float) -> Predictor:
 
     It predicts other steps of that job alone. Raises UnavailableError: no other network says how well.
     """
-    left_out, left_out_rows = [], []
-    for rows, (model, _) in zip(predictor.left_out_rows, predictor.left_out, strict=True):
-        launches, taken, errors = timed_alone(rows), list[Observation](), list[float]()
+    left_out = []
+    for (rows, _), (model, _) in zip(predictor.ratio_errors, predictor.left_out, strict=True):
+        launches, errors = timed_alone(rows), list[float]()
         for row in rows:
             one = launches.get(row.variant)
             if one is not None and one is not row and one.alone_s is not None:
                 expected = Scaled.to(model, one, one.alone_s).predict([row])[0]
-                taken.append(row)
                 errors.append(float(np.log(row.apart_s / expected)))
-        if taken:
+        if errors:
             left_out.append((Scaled.to(model, case, seconds), np.array(errors)))
-            left_out_rows.append(taken)
     if not left_out:
         raise UnavailableError(
             "predictions can't be scaled by a launch: no other network was timed in several places", "tare grid"
@@ -62,7 +60,6 @@ def calibrate(predictor: Predictor, case: Case, seconds: float) -> Predictor:
         predictor,
         model=Scaled.to(predictor.model, case, seconds),
         left_out=left_out,
-        left_out_rows=left_out_rows,
         refused_errors=(),
     )
 

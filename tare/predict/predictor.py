@@ -116,7 +116,7 @@ class Predictor:
 
     model: Model
     left_out: Sequence[tuple[Model, np.ndarray]]
-    left_out_rows: Sequence[Sequence[Observation]]  # of each
+    ratio_errors: Sequence[tuple[Sequence[Observation], np.ndarray]]  # the same rows, whose ratios are compared
     refused_errors: Sequence[np.ndarray]  # log-errors of the rows that are refused, by workload
     range: Range
     alpha: float
@@ -155,7 +155,7 @@ class Predictor:
         """
         wanted = _differ(one, other)
         groups = []
-        for rows, (_, errors) in zip(self.left_out_rows, self.left_out, strict=True):
+        for rows, errors in self.ratio_errors:
             missed = [
                 abs(float(errors[i] - errors[j]))
                 for i, j in combinations(range(len(rows)), 2)
@@ -193,7 +193,7 @@ def train(fit: Fit, rows: Sequence[Observation], *, alpha: float = 0.1, beyond: 
     if len(workloads) < 2:
         known = ", ".join(workloads) or "none"
         raise UnavailableError(f"a model needs two workloads to be trained on, there is {known}", "measure another")
-    left_out, left_out_rows, refused_errors = [], [], []
+    left_out, ratio_errors, refused_errors = [], [], []
     for workload in workloads:
         others = [row for row in rows if row.workload != workload]
         its_range, model = Range.of(others, beyond), fit(others)
@@ -203,13 +203,13 @@ def train(fit: Fit, rows: Sequence[Observation], *, alpha: float = 0.1, beyond: 
             (refused if its_range.refusals(row) else taken).append(row)
         if taken:
             left_out.append((model, _log_errors(model, taken)))
-            left_out_rows.append(taken)
+            ratio_errors.append((taken, left_out[-1][1]))
         if refused:
             refused_errors.append(_log_errors(model, refused))
     return Predictor(
         model=fit(rows),
         left_out=left_out,
-        left_out_rows=left_out_rows,
+        ratio_errors=ratio_errors,
         refused_errors=refused_errors,
         range=Range.of(rows, beyond),
         alpha=alpha,

@@ -66,8 +66,8 @@ def _facts(answer: Answer) -> list[str]:
         predicted = [f"Nothing is predicted: {next(iter(choice.lacking.values()))}."]
     if choice.timed_step_s is not None:
         predicted.append(
-            f"Scaled to {seconds(choice.timed_step_s)} a step, which one launch of the default took; so are these "
-            "errors."
+            f"Calibrated by one launch of the default: {seconds(choice.timed_step_s)} a step. The errors are of "
+            "calibrated predictions."
         )
     if answer.held_out:
         predicted.append("The job's own network was left out of the training.")

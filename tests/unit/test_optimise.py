@@ -1186,7 +1186,7 @@ def test_the_margin_of_a_ratio_is_of_pairs_that_differ_alike():
     trained = prediction.train(
         models.fit_roofline, rows.trained_on(grid_cells(noise=0.05), record()).rows, alpha=0.2
     )
-    own = [row for row in trained.left_out_rows[0] if row.batch == 64]
+    own = [row for row in trained.ratio_errors[0][0] if row.batch == 64]
     host, docker = (
         next(r for r in own if (r.environment, r.target.threads) == (env, 2)) for env in ("host", "docker")
     )
@@ -1377,7 +1377,9 @@ def test_one_launch_of_the_default_scales_what_is_predicted(measured, monkeypatc
     assert measured("{workload: mnist_cnn, batch: 64, steps: 10, environments: [host, docker]}", "--calibrate") == 0
     said = capsys.readouterr().out
     assert asked == [("mnist_cnn", 64, 2)] and "host, torch-2.13, 2 threads, batch 64: one launch times" in said
-    assert "scaled to 5000 ms a step, which one launch of the default took; so are these errors" in said
+    assert (
+        "calibrated by one launch of the default, 5000 ms a step; the errors are of calibrated predictions" in said
+    )
     assert measured("{workload: mnist_cnn, batch: 64, steps: 10}", "--calibrate", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     default = next(

@@ -487,11 +487,14 @@ def test_a_launch_is_of_the_batch_with_most_places_and_without_one_nothing_is_sc
 
 
 def test_a_scaled_step_has_the_same_parts():
-    rows = odd_networks(4)
+    rows = odd_networks()
     trained = predictor.train(models.fit_roofline, rows)
     scaled = calibrated.calibrate(trained, rows[0], 3 * rows[0].seconds)
     assert elapsed.parts_of(scaled.model, rows[1]) == elapsed.parts_of(trained.model, rows[1])
     assert scaled.predict([rows[0]])[0].seconds == pytest.approx(3 * rows[0].seconds)
+    pairs = [(rows[0], rows[at]) for at in range(1, 6)]
+    margins = [[one.ratio_margin(*pair) for pair in pairs] for one in (trained, scaled)]
+    assert margins[0] == margins[1] and None not in margins[0], "ratios are as certain as before"
     with_factor = rows[0].replace(settings=(("amp", "bf16"),), factor=0.5)
     assert scaled.predict([with_factor])[0].seconds == pytest.approx(1.5 * rows[0].seconds, rel=1e-6)
 

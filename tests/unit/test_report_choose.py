@@ -124,7 +124,9 @@ def test_the_page_has_ranking_ties_reasons_and_what_was_measured(evidence, answe
     assert "Request: workload: mnist_cnn; batches: 64; epochs: 12; settings: layout: channels-last; " in text
     assert "command: python 'a <b>.py'." in text and "Target: P <script> (box)" in text
     assert "roofline 8.0%" in text and "bach is not known" in text
-    assert "corrected is unavailable: no scikit-learn" in text
+    assert "corrected is unavailable: no scikit-learn" in text and "Calibrated" not in text
+    timed = answer.replace(choice=replace(answer.choice, timed_step_s=0.0123))
+    assert "Calibrated by one launch of the default: 12.3 ms a step." in section_of(evidence, timed)
 
 
 def test_predictions_stand_next_to_measurements_and_trials_next_to_fresh_rounds(evidence, answer):
