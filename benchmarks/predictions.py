@@ -74,12 +74,14 @@ def compared(answers: Iterable[Answer]) -> dict[str, Any]:
     for one in answers:
         title = describe_workload(one.request.workload, one.request.options)["title"]
         about = {"workload": title, "held_out": one.held_out}
+        is_calibrated = one.choice.timed_step_s is not None
         rows = one.measured.rows if one.measured else ()
         default = rows[0].predicted if rows else None  # the first one is what ratios refer to
         for row in rows:
             if row.predicted is not None and row.name != CONTROL:
                 ratio = row.predicted.seconds / default.seconds if default else None
-                measured.append({**about, **asdict(row), "error": row.error, "predicted_ratio": ratio})
+                own = {"error": row.error, "predicted_ratio": ratio, "calibrated": is_calibrated}
+                measured.append({**about, **asdict(row), **own})
         if one.searched:
             searches.append({**about, **one.searched.to_json()})
     return {"measured": measured, "searches": searches}
@@ -225,6 +227,10 @@ def _measured(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         "slices, seconds are longer than those of a job alone. Ratios are to the default, with 95% intervals that "
         "hold together."
     )
+    errors = [abs(one["error"]) for one in rows if one.get("calibrated")]
+    if errors:
+        how = f"{len(errors)} predictions are calibrated (`--calibrate`)"
+        yield f"{how}. Their median error is {np.median(errors):.1%}."
     counted = f"{sum(inside)} of {len(inside)} measured times are inside the predicted 90% interval."
     yield counted if inside else "None has a predicted interval: there were fewer than eleven networks to train on."
     yield ""
