@@ -182,10 +182,10 @@ def definition(stack: Stack) -> str:
         "",
         *head,
         "%files",
-        f"    {REQUIREMENTS} /tmp/{REQUIREMENTS}",
+        f"    {REQUIREMENTS} /opt/{REQUIREMENTS}",  # not /tmp, which is the machine's own in %post
         "",
         "%post",
-        f"    {shlex.join(_install(stack))} /tmp/{REQUIREMENTS}",
+        f"    {shlex.join(_install(stack))} /opt/{REQUIREMENTS}",
     )
 
 

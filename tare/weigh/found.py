@@ -162,7 +162,8 @@ class Found:
                 half = 50 * (math.exp(high) - math.exp(low))
                 yield (
                     f"The A/A control spans ±{half:.1f}%, more than the margin, likely because other "
-                    f"programs use this machine. --minutes {more} should bring it within the margin."
+                    "programs use this machine. Do not trust differences smaller than that. "
+                    f"--minutes {more} should bring it within the margin."
                 )
         step = control.step.mean_low_high if control.step is not None else None
         if step is not None and not step[1] <= 0 <= step[2]:
