@@ -189,7 +189,7 @@ def choose(
         workloads=len({row.workload for row in trained.rows}),
         rows=len(trained.rows),
         workloads_wanted=0 if predictor is None else predictor.workloads_wanted,
-        timed_step_s=timed_step_s,
+        timed_step_s=None if name is None else timed_step_s,
     )
 
 

@@ -1386,6 +1386,10 @@ def test_one_launch_of_the_default_scales_what_is_predicted(measured, monkeypatc
         row for row in found["ranked"] if row["candidate"]["env"] == "host" and row["candidate"]["threads"] == 2
     )
     assert found["timed_step_s"] == 5 and default["step_s"] == pytest.approx(5)
+    nothing = rows.trained_on([], record())
+    wanted = requests.Request(workload="mnist_cnn", batches=(64,))
+    found = choose.choose(wanted, record(), nothing, lambda batch: None, searches=True, timed_step_s=5.0)
+    assert found.model is None and found.timed_step_s is None, "nothing is predicted, so nothing is scaled"
 
 
 def test_a_job_that_cannot_be_counted_is_tried_once_and_told(measured, monkeypatch, capsys):
